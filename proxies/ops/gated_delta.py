@@ -1,0 +1,64 @@
+"""The gated delta rule: decay the state, then write only what it did not already say (Gated DeltaNet).
+
+    S_t = exp(g_t) S_(t-1) + b_t k_t (v_t - exp(g_t) S_(t-1)^T k_t)^T        o_t = S_t^T q_t / sqrt(d_k)
+
+Shapes: q, k `[B, T, H, d_k]`, k of length at most 1; v `[B, T, H, d_v]`; beta, g `[B, T, H]`; o as v.
+The chunked form solves one triangular system for what a chunk writes (arXiv 2406.06484, 2412.06464).
+"""
+
+import torch
+from torch import Tensor
+
+from proxies.ops.chunks import from_chunks, log_decays_to_chunks, pairwise_decay, to_chunks
+
+CHUNK = 64
+
+
+def gated_delta(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor) -> Tensor:
+    """fla's `chunk_gated_delta_rule`, in the form that suits the device."""
+    return gated_delta_chunked(q, k, v, beta, g)
+
+
+def gated_delta_recurrence(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor) -> Tensor:
+    """One step after the other."""
+    state = k.new_zeros(*k.shape[:1], *k.shape[2:], v.shape[-1])
+    outputs = []
+    for t in range(q.shape[1]):
+        state = g[:, t].exp()[..., None, None] * state
+        known = torch.einsum("bhkv,bhk->bhv", state, k[:, t])
+        written = beta[:, t, :, None] * (v[:, t] - known)
+        state = state + k[:, t, :, :, None] * written[..., None, :]
+        outputs.append(torch.einsum("bhkv,bhk->bhv", state, q[:, t] * q.shape[-1] ** -0.5))
+    return torch.stack(outputs, dim=1)
+
+
+def gated_delta_chunked(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor) -> Tensor:
+    """What each step writes solves `(I + tril(beta_i k_i.k_j decay_ij, -1)) w = beta (v - decay_i S^T k_i)`."""
+    length, scale = q.shape[1], q.shape[-1] ** -0.5
+    size = min(CHUNK, length)
+    q, k, v, beta = (to_chunks(x, size) for x in (q, k, v, beta[..., None]))
+    sums = log_decays_to_chunks(g, size)
+    decay = pairwise_decay(sums)
+    system = k @ k.mT * (decay * beta)
+    scores = q @ k.mT * (decay * scale)
+    if len(q) == 1:
+        written = torch.linalg.solve_triangular(system, v * beta, upper=False, unitriangular=True)
+        return from_chunks(scores @ written, length)
+
+    kept, last = sums.exp()[..., None], sums[..., -1:]
+    targets = torch.cat([v, k * kept], dim=-1) * beta
+    solved = torch.linalg.solve_triangular(system, targets, upper=False, unitriangular=True)
+    fresh, known = solved.split([v.shape[-1], k.shape[-1]], dim=-1)
+    written, states = _write(fresh, known, k * (last - sums).exp()[..., None], last.exp()[..., None])
+    return from_chunks(scores @ written + (q * (kept * scale)) @ states, length)
+
+
+def _write(fresh: Tensor, known: Tensor, k: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
+    """Walk the chunks: what each writes, given the state it starts from; and those states."""
+    state = fresh.new_zeros(*k.shape[1:3], k.shape[-1], fresh.shape[-1])
+    written, states = [], []
+    for fresh_n, known_n, k_n, decay_n in zip(*(x.unbind(0) for x in (fresh, known, k, decay)), strict=True):
+        states.append(state)
+        written.append(fresh_n - known_n @ state)
+        state = torch.addcmul(k_n.mT @ written[-1], state, decay_n)
+    return torch.stack(written), torch.stack(states)
