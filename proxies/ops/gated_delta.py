@@ -11,7 +11,8 @@ from torch import Tensor
 
 from proxies.ops.chunks import from_chunks, log_decays_to_chunks, pairwise_decay, to_chunks
 
-CHUNK = 64
+CHUNK = 32
+LONGEST_WHOLE = 64  # up to here one chunk is faster: it needs no state
 
 
 def gated_delta(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor) -> Tensor:
@@ -33,24 +34,32 @@ def gated_delta_recurrence(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Ten
 
 
 def gated_delta_chunked(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor) -> Tensor:
-    """What each step writes solves `(I + tril(beta_i k_i.k_j decay_ij, -1)) w = beta (v - decay_i S^T k_i)`."""
-    length, scale = q.shape[1], q.shape[-1] ** -0.5
-    size = min(CHUNK, length)
-    q, k, v, beta = (to_chunks(x, size) for x in (q, k, v, beta[..., None]))
+    """What a chunk writes solves `(I + A) w = beta v - beta exp(G) k^T S`, `A_ij = beta_i exp(G_i - G_j) k_i.k_j`, j < i.
+
+    G are the log decays summed from the chunk's start, S is the state it starts from.
+    """
+    length = q.shape[1]
+    size = length if length <= LONGEST_WHOLE else CHUNK
+    q, k, k_beta, v_beta = (
+        to_chunks(x, size) for x in (q * q.shape[-1] ** -0.5, k, k * beta[..., None], v * beta[..., None])
+    )
     sums = log_decays_to_chunks(g, size)
     decay = pairwise_decay(sums)
-    system = k @ k.mT * (decay * beta)
-    scores = q @ k.mT * (decay * scale)
+    system = k_beta @ k.mT * decay  # the solver reads what is strictly below the diagonal
+    scores = q @ k.mT * decay
     if len(q) == 1:
-        written = torch.linalg.solve_triangular(system, v * beta, upper=False, unitriangular=True)
-        return from_chunks(scores @ written, length)
+        return from_chunks(scores @ _solve(system, v_beta), length)
 
+    inverse = _solve(system, torch.eye(size, dtype=q.dtype, device=q.device).expand_as(system))
     kept, last = sums.exp()[..., None], sums[..., -1:]
-    targets = torch.cat([v, k * kept], dim=-1) * beta
-    solved = torch.linalg.solve_triangular(system, targets, upper=False, unitriangular=True)
-    fresh, known = solved.split([v.shape[-1], k.shape[-1]], dim=-1)
-    written, states = _write(fresh, known, k * (last - sums).exp()[..., None], last.exp()[..., None])
-    return from_chunks(scores @ written + (q * (kept * scale)) @ states, length)
+    written, states = _write(
+        inverse @ v_beta, inverse @ (k_beta * kept), k * (last - sums).exp()[..., None], last.exp()[..., None]
+    )
+    return from_chunks(scores @ written + (q * kept) @ states, length)
+
+
+def _solve(system: Tensor, right: Tensor) -> Tensor:
+    return torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
 
 
 def _write(fresh: Tensor, known: Tensor, k: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from proxies.ops.chunks import SMALLEST_LOG_DECAY, entering_states, from_chunks, to_chunks
 
-CHUNK = 32
+CHUNK = 64  # a power of two: a block can be halved down to single steps
 LARGEST_SPAN = 80.0  # exp(80) is still a float32
 
 
@@ -32,7 +32,8 @@ def gla_recurrence(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> Tensor:
 def gla_chunked(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> Tensor:
     """Inside a chunk a masked product of all pairs; between chunks one state."""
     length = q.shape[1]
-    q, k, v, g = (to_chunks(x, CHUNK) for x in (q * q.shape[-1] ** -0.5, k, v, g.clamp(min=SMALLEST_LOG_DECAY)))
+    size = min(CHUNK, 1 << (length - 1).bit_length())
+    q, k, v, g = (to_chunks(x, size) for x in (q * q.shape[-1] ** -0.5, k, v, g.clamp(min=SMALLEST_LOG_DECAY)))
     sums = g.cumsum(-2)
     output = _within(q, k, v, sums)
     if len(q) > 1:

@@ -1,0 +1,180 @@
+"""A protocol is everything that defines a score, as plain data with a digest. Scores compare only within one digest.
+
+No torch here: the command line reads protocols without paying for its import.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from difflib import get_close_matches
+from functools import cached_property
+from typing import Any
+
+from space.scale import Scale
+
+VERSION = 1  # raised when the code that makes scores changes their meaning
+
+
+def _check(where: str, name: str, value: Any, low: float, high: float, kind: type = int) -> None:
+    number = isinstance(value, (int, float) if kind is float else int) and not isinstance(value, bool)
+    if not number or not low <= value <= high:
+        what = "a number" if kind is float else "a whole number"
+        raise ValueError(f"{where} {name} = {value!r}: must be {what} in {low:g}..{high:g}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """How one task's replicas are trained: AdamW, linear warm-up, cosine decay to a tenth, gradients clipped a replica.
+
+    There is a replica for each pair of a learning rate and a seed in 0..num_seeds-1.
+    """
+
+    steps: int
+    batch: int
+    learning_rates: tuple[float, ...]
+    num_seeds: int
+    warmup: float = 0.1
+    weight_decay: float = 0.1
+    clip: float = 1.0
+
+    def __post_init__(self) -> None:
+        _check("training", "steps", self.steps, 1, 10**7)
+        _check("training", "batch", self.batch, 1, 2**16)
+        _check("training", "num_seeds", self.num_seeds, 1, 64)
+        _check("training", "warmup", self.warmup, 0, 1, float)
+        _check("training", "weight_decay", self.weight_decay, 0, 10, float)
+        _check("training", "clip", self.clip, 1e-6, 1e6, float)
+        if not self.learning_rates:
+            raise ValueError("training learning_rates = []: must have at least one entry")
+        for rate in self.learning_rates:
+            _check("training", "learning_rates", rate, 1e-8, 1, float)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recall:
+    """Multi-query associative recall over a ladder of numbers of pairs; every batch has a share of each rung."""
+
+    training: Training
+    vocab: int
+    length: int
+    pairs: tuple[int, ...]
+    num_examples: int  # of each rung, in validation and again in the sealed test
+
+    def __post_init__(self) -> None:
+        _check("recall", "vocab", self.vocab, 4, 2**20)
+        _check("recall", "length", self.length, 4, 2**20)
+        _check("recall", "num_examples", self.num_examples, 1, 2**20)
+        if not self.pairs or list(self.pairs) != sorted(set(self.pairs)):
+            raise ValueError(f"recall pairs = {list(self.pairs)}: must be distinct and rising, at least one")
+        for pairs in self.pairs:
+            _check("recall", "pairs", pairs, 1, min(self.length // 4, self.vocab // 2 - 1))
+        if self.training.batch % len(self.pairs):
+            raise ValueError(
+                f"recall batch = {self.training.batch}: must be a multiple of the {len(self.pairs)} rungs of pairs"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Language:
+    """Language modelling on bytes. `text` is the corpus digest, empty until a corpus is chosen."""
+
+    training: Training
+    length: int
+    num_examples: int
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        _check("language", "length", self.length, 2, 2**16)
+        _check("language", "num_examples", self.num_examples, 1, 2**20)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """Tasks, their training, the proxy scale (its vocabulary is the task's) and the rungs, as shares of the budget."""
+
+    name: str
+    width: int
+    heads: int
+    mlp_dim: int
+    recall: Recall
+    language: Language
+    rungs: tuple[float, ...] = (0.5, 1.0)
+    version: int = field(default=VERSION)
+
+    def __post_init__(self) -> None:
+        if not self.rungs or list(self.rungs) != sorted(set(self.rungs)) or self.rungs[0] <= 0 or self.rungs[-1] != 1:
+            raise ValueError(f"protocol rungs = {list(self.rungs)}: must rise from above 0 and end at 1.0")
+        _ = self.scale
+
+    def scale_for(self, vocab: int) -> Scale:
+        return Scale(name=f"{self.name} proxy", width=self.width, heads=self.heads, state_heads=self.heads,
+                     mlp_dim=self.mlp_dim, vocab=vocab)  # fmt: skip
+
+    @property
+    def scale(self) -> Scale:
+        """The dimensions of the recall proxy."""
+        return self.scale_for(self.recall.vocab)
+
+    def with_text(self, digest: str) -> "Protocol":
+        return replace(self, language=replace(self.language, text=digest))
+
+    def with_overrides(self, overrides: Mapping[str, Any]) -> "Protocol":
+        """This protocol with some fields changed, nested as in `to_dict`. Unknown keys are refused."""
+        return _override(self, overrides, "protocol")
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @cached_property
+    def digest(self) -> str:
+        """16 hexadecimal digits of SHA-256 over every field but the name."""
+        data = {key: value for key, value in self.to_dict().items() if key != "name"}
+        return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _override(settings: Any, overrides: Mapping[str, Any], where: str) -> Any:
+    known = [item.name for item in fields(settings) if item.name not in ("name", "version", "text")]
+    changed: dict[str, Any] = {}
+    for key, value in overrides.items():
+        if key not in known:
+            close = get_close_matches(key, known, n=1)
+            hint = f" (did you mean {close[0]!r}?)" if close else ""
+            raise ValueError(f"{where} key {key!r}: must be one of {', '.join(known)}{hint}")
+        current = getattr(settings, key)
+        if isinstance(value, Mapping):
+            value = _override(current, value, f"{where}.{key}")
+        elif isinstance(current, tuple):
+            if not isinstance(value, list | tuple):
+                raise ValueError(f"{where} {key} = {value!r}: must be a list")
+            value = tuple(value)
+        changed[key] = value
+    return replace(settings, **changed)
+
+
+PROTOCOLS: dict[str, Protocol] = {
+    protocol.name: protocol
+    for protocol in (
+        Protocol(
+            name="quick",
+            width=64,
+            heads=2,
+            mlp_dim=128,
+            recall=Recall(
+                training=Training(steps=400, batch=16, learning_rates=(3e-3, 6e-3), num_seeds=3),
+                vocab=64, length=64, pairs=(4, 8), num_examples=128,
+            ),
+            language=Language(
+                training=Training(steps=100, batch=8, learning_rates=(3e-3,), num_seeds=2),
+                length=128, num_examples=64,
+            ),
+        ),
+    )
+}  # fmt: skip
+
+
+def named(name: str, overrides: Mapping[str, Any] | None = None) -> Protocol:
+    """The protocol `name`, with `overrides` nested as in `Protocol.to_dict`. Raises ValueError for unknown names."""
+    if name not in PROTOCOLS:
+        raise ValueError(f"protocol = {name!r}: must be one of {', '.join(PROTOCOLS)}")
+    return PROTOCOLS[name].with_overrides(overrides or {})
