@@ -42,11 +42,13 @@ def rungs(design: Design, protocol: Protocol, corpus: Corpus) -> Iterator[Report
     """
     protocol = protocol if protocol.language.text else protocol.with_text(corpus.digest)
     if protocol.language.text != corpus.digest:
-        raise ValueError(f"text {corpus.source} has digest {corpus.digest}: the protocol asks for {protocol.language.text}")
+        raise ValueError(
+            f"text {corpus.source} has digest {corpus.digest}: the protocol asks for {protocol.language.text}"
+        )
     layer_shapes(design, protocol.scale)
     recall, language = RecallTask(protocol.recall), LanguageTask(protocol.language, corpus)
     tasks: dict[str, tuple[Task, Trainer]] = {
-        name: (task, Trainer(design, protocol.scale_for(task.vocab), task, training))
+        name: (task, Trainer(design, protocol, task, training))
         for name, task, training in (
             ("recall", recall, protocol.recall.training),
             ("language", language, protocol.language.training),

@@ -1,7 +1,7 @@
 """The training loop: all replicas of a design on one task, one step at a time.
 
-Parameters, gradients and Adam's moments are rows of flat [K, P] buffers, so clipping a replica and giving it its own
-learning rate are single operations, and a replica in a stack is trained exactly as it would be alone.
+Parameters, gradients and Adam's moments are flat [K, P] buffers, a row a replica, so clipping a replica and giving it
+its own learning rate are single operations, and a replica in a stack is trained exactly as it would be alone.
 """
 
 import math
@@ -11,11 +11,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from proxies.model import HybridLM
-from proxies.protocol import Training
+from proxies.protocol import Protocol, Training
 from proxies.tasks import Batch, Task
 from proxies.tasks.base import IGNORE, HeldOut
 from space.design import Design
-from space.scale import Scale
 
 BETAS, EPS = (0.9, 0.95), 1e-8
 _EVALUATION_ROWS = 64  # examples a forward pass when scoring
@@ -27,22 +26,19 @@ class FlatAdamW:
     def __init__(self, model: HybridLM, learning_rates_K: Tensor, training: Training) -> None:
         self.training = training
         self.learning_rates = learning_rates_K.unsqueeze(1)
-        parameters = list(model.named_parameters())
-        num_replicas = len(learning_rates_K)
-        sizes = [parameter[0].numel() for _, parameter in parameters]
-        flat = torch.cat([parameter.detach().reshape(num_replicas, -1) for _, parameter in parameters], dim=1)
-        self.parameters, self.gradients = flat, torch.zeros_like(flat)
-        self.mean, self.square = torch.zeros_like(flat), torch.zeros_like(flat)
-        self.decay = torch.zeros(flat.shape[1])
+        self.leaves = list(model.parameters())
+        self.parameters = torch.cat([leaf.detach().flatten(1) for leaf in self.leaves], dim=1)
+        self.gradients = torch.empty_like(self.parameters)
+        self.mean, self.square = torch.zeros_like(self.parameters), torch.zeros_like(self.parameters)
+        self.decay = torch.zeros(self.parameters.shape[1])
         self.step_count = 0
         start = 0
-        for (_, parameter), size in zip(parameters, sizes, strict=True):
-            here = slice(start, start + size)
-            parameter.data = self.parameters[:, here].view(parameter.shape)
-            parameter.grad = self.gradients[:, here].view(parameter.shape)
-            if parameter.dim() > 2:  # a matrix for each replica
+        for leaf in self.leaves:
+            here = slice(start, start + leaf[0].numel())
+            leaf.data = self.parameters[:, here].view(leaf.shape)
+            if leaf.dim() > 2:  # a matrix for each replica
                 self.decay[here] = training.weight_decay
-            start += size
+            start = here.stop
 
     def schedule(self) -> float:
         """The share of the peak learning rate at this step: linear warm-up, then cosine down to a tenth."""
@@ -52,9 +48,10 @@ class FlatAdamW:
         done = (self.step_count - warmup) / max(1, self.training.steps - warmup)
         return 0.1 + 0.45 * (1 + math.cos(math.pi * done))
 
-    def step(self, alive_K: Tensor) -> None:
-        """Clips, updates the replicas that are alive and clears the gradients."""
-        gradients = self.gradients
+    def step(self, loss: Tensor, alive_K: Tensor) -> None:
+        """One update of the replicas that are alive from the sum of their losses, gradients clipped a replica."""
+        found = torch.autograd.grad(loss, self.leaves)
+        gradients = torch.cat([gradient.flatten(1) for gradient in found], dim=1, out=self.gradients)
         norms = torch.linalg.vector_norm(gradients, dim=1, keepdim=True)
         gradients.mul_((self.training.clip / (norms + 1e-6)).clamp_max(1.0))
         gradients.masked_fill_(~alive_K.unsqueeze(1), 0.0)
@@ -66,7 +63,6 @@ class FlatAdamW:
         denominator = (self.square / (1 - second**self.step_count)).sqrt_().add_(EPS)
         self.parameters.mul_(1 - rates * self.decay)
         self.parameters.sub_(self.mean / denominator * (rates / (1 - first**self.step_count)))
-        gradients.zero_()
 
 
 class Trainer:
@@ -75,11 +71,17 @@ class Trainer:
     A replica whose loss is not finite stops there; `failed_at_K` names the step (-1: none).
     """
 
-    def __init__(self, design: Design, scale: Scale, task: Task, training: Training) -> None:
+    def __init__(self, design: Design, protocol: Protocol, task: Task, training: Training) -> None:
         seeds = range(training.num_seeds)
         self.task, self.training = task, training
         self.num_rates = len(training.learning_rates)
-        self.model = HybridLM(design, scale, [seed for _ in training.learning_rates for seed in seeds])
+        self.model = HybridLM(
+            design,
+            protocol.scale_for(task.vocab),
+            [seed for _ in training.learning_rates for seed in seeds],
+            init_std=protocol.init_std,
+            embedding_std=protocol.embedding_std,
+        )
         rates = torch.tensor([rate for rate in training.learning_rates for _ in seeds])
         self.optimizer = FlatAdamW(self.model, rates, training)
         self.streams = [task.training(seed, training.batch) for seed in seeds]
@@ -103,11 +105,10 @@ class Trainer:
         losses = cross_entropy(logits.flatten(0, -2), batch.labels.flatten(), ignore_index=IGNORE, reduction="none")
         counts = (batch.labels != IGNORE).flatten(1).sum(1)
         losses_K = losses.view(len(counts), -1).sum(1) / counts
-        losses_K.sum().backward()
         failed = ~torch.isfinite(losses_K.detach()) & (self.failed_at_K < 0)
         self.failed_at_K = torch.where(failed, self.steps_done, self.failed_at_K)
         self.losses_K = losses_K.detach()
-        self.optimizer.step(self.failed_at_K < 0)
+        self.optimizer.step(losses_K.sum(), self.failed_at_K < 0)
 
     @torch.no_grad()
     def measure(self, part: HeldOut) -> dict[str, Tensor]:

@@ -48,15 +48,16 @@ def cost(design: Design, scale: Scale, *, context: int = 4096, batch: int = 1, d
         raise ValueError(f"dtype = {dtype!r}: must be one of {', '.join(DTYPE_BYTES)}")
     element = DTYPE_BYTES[dtype]
     mixer_parameters, kv, state, flops = 0, 0, 0, 0.0
+    shared = 0
     for layer, shape in zip(design.layers, layer_shapes(design, scale), strict=True):
         spec = MIXERS[layer.mixer]
         parameters = spec.parameters(shape)
+        shared = max(shared, spec.shared_parameters(shape, design.depth))
         mixer_parameters += parameters
         kv += spec.kv_bytes(shape, context, element)
         state += spec.state_bytes(shape, element) + spec.conv_bytes(shape, element)
         flops += spec.flops(shape, context) + 2.0 * parameters
-    for name in {layer.mixer for layer in design.layers}:
-        mixer_parameters += MIXERS[name].shared_parameters(scale, design.depth)
+    mixer_parameters += shared
     mlp = 3 * scale.width * scale.mlp_dim
     head = scale.width * scale.vocab
     norms = (2 * design.depth + 1) * scale.width

@@ -112,7 +112,9 @@ class Design:
             raise ValueError(f"depth = {len(self.layers)}: must be in 1..{MAX_DEPTH}")
 
     @classmethod
-    def hybrid(cls, depth: int, linear: Layer | str, full_layers: Iterable[int], full: Layer | str = "full") -> "Design":
+    def hybrid(
+        cls, depth: int, linear: Layer | str, full_layers: Iterable[int], full: Layer | str = "full"
+    ) -> "Design":
         """`linear` everywhere but `full` at `full_layers`."""
         linear, full = (Layer.parse(item) if isinstance(item, str) else item for item in (linear, full))
         indices = set(full_layers)

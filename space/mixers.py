@@ -29,7 +29,7 @@ class Option:
     def range_text(self) -> str:
         if self.kind is bool:
             return "on or off"
-        return f"a {'whole ' if self.kind is int else ''}number in {self.low:g}..{self.high:g}"
+        return f"a {'whole ' if self.kind is int else ''}number in {self.kind(self.low)}..{self.kind(self.high)}"
 
     def parse(self, text: str) -> Value:
         """The value written as `text`. Raises ValueError that names the allowed range."""
@@ -91,8 +91,8 @@ class MixerSpec(ABC):
     def parameters(self, shape: Shape) -> int:
         """Parameters of one layer's mixer, norms and convolutions included."""
 
-    def shared_parameters(self, scale: Scale, depth: int) -> int:
-        """Parameters that live on the model once, whatever the number of layers of this mixer."""
+    def shared_parameters(self, shape: Shape, depth: int) -> int:
+        """Parameters the model has once for all layers; of several such needs, the largest."""
         return 0
 
     def kv_bytes(self, shape: Shape, context: int, element_bytes: int) -> int:
@@ -207,8 +207,8 @@ class MatrixStateSpec(MixerSpec):
         projections = 2 * shape.width * (shape.keys + shape.values)  # q, k (or the forget gate), v, o
         return projections + self.extra_parameters(shape) + self._conv_parameters(shape)
 
-    def shared_parameters(self, scale: Scale, depth: int) -> int:
-        return depth * scale.width if self.lower_bounds else 0
+    def shared_parameters(self, shape: Shape, depth: int) -> int:
+        return depth * shape.keys if self.lower_bounds else 0
 
     def state_bytes(self, shape: Shape, element_bytes: int) -> int:
         return 4 * shape.heads * shape.key_dim * shape.value_dim
@@ -237,8 +237,8 @@ class VectorStateSpec(MixerSpec):
     def parameters(self, shape: Shape) -> int:
         return 4 * shape.width * shape.values + shape.values + self._conv_parameters(shape)
 
-    def shared_parameters(self, scale: Scale, depth: int) -> int:
-        return depth * scale.width
+    def shared_parameters(self, shape: Shape, depth: int) -> int:
+        return depth * shape.values
 
     def state_bytes(self, shape: Shape, element_bytes: int) -> int:
         return shape.values * element_bytes

@@ -5,6 +5,7 @@ Sources are the released configurations and papers named in `source`; `mark` say
 
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from itertools import pairwise
 
 from space.design import Design, Layer
 from space.mixers import BACKBONES
@@ -109,13 +110,14 @@ def map_layers(indices: tuple[int, ...], layers: int, depth: int) -> tuple[int, 
     if depth == layers or not indices:
         return indices
     count = _count(len(indices), layers, depth)
-    steps = {later - earlier for earlier, later in zip(indices, indices[1:], strict=False)}
+    steps = {later - earlier for earlier, later in pairwise(indices)}
     group = layers / len(indices)
     regular = len(steps) <= 1 and indices[0] < group
     relative = [(index + 0.5) / layers for index in indices]
     mapped: list[int] = []
     for j in range(count):
-        chunk = relative[j * len(indices) // count : max((j + 1) * len(indices) // count, j * len(indices) // count + 1)]
+        first = j * len(indices) // count
+        chunk = relative[first : max((j + 1) * len(indices) // count, first + 1)]
         place = (j + (indices[0] + 0.5) / group) / count if regular else sum(chunk) / len(chunk)
         low = mapped[-1] + 1 if mapped else 0
         mapped.append(min(max(int(place * depth), low), depth - (count - j)))

@@ -174,7 +174,7 @@ class SearchSpace:
         return total
 
     def neighbours(self, design: Design) -> list[Design]:
-        """Designs of the space one step away: one attention layer moved, added or removed, one kind of layer changed."""
+        """Designs of the space one step away: an attention layer moved, added or removed, a kind of layer changed."""
         where = set(self._attention_places(design))
         depth, layers = design.depth, design.layers
         base = next((layer for layer in layers if layer.mixer in BACKBONES), self._linear[0])
@@ -192,8 +192,9 @@ class SearchSpace:
         def replaced(old: Layer, new: Layer) -> Design:
             return Design(tuple(new if layer == old else layer for layer in layers))
 
-        steps = [placed(where - {here} | {there}) for here in sorted(where) for there in range(depth) if there not in where]
-        steps += [placed(where | {index}) for index in range(depth) if index not in where]
+        rest = [index for index in range(depth) if index not in where]
+        steps = [placed(where - {here} | {there}) for here in sorted(where) for there in rest]
+        steps += [placed(where | {index}) for index in rest]
         steps += [placed(where - {index}) for index in sorted(where)]
         steps += [
             placed(place(rule, depth, count))
@@ -227,7 +228,10 @@ class SearchSpace:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "SearchSpace":
-        return cls(**{key: tuple(value) if isinstance(value, list | tuple) else value for key, value in data.items()})
+        fields: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in data.items()
+        }
+        return cls(**fields)
 
     @cached_property
     def digest(self) -> str:

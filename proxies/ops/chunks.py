@@ -3,6 +3,8 @@
 Shapes: N chunks, B batch, H heads, C steps of a chunk, d size of a head (k of keys, v of values).
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -29,14 +31,15 @@ def log_decays_to_chunks(g_BTH: Tensor, size: int) -> Tensor:
     return to_chunks(g_BTH.clamp(min=SMALLEST_LOG_DECAY)[..., None], size).squeeze(-1).cumsum(-1)
 
 
-def pairwise_decay(sums_NBHC: Tensor) -> Tensor:
-    """The decay from step j to step i of a chunk, `[N, B, H, C, C]`; zero for j after i.
+def pairwise_decay(sums_NBHC: Tensor, scale: float = 1.0) -> Tensor:
+    """`scale` times the decay from step j to step i of a chunk, `[N, B, H, C, C]`; zero for j after i.
 
     The mask goes in before the exponential: after it, an infinite decay of a masked pair would turn gradients into NaN.
     """
     size = sums_NBHC.shape[-1]
     later = torch.ones(size, size, dtype=torch.bool, device=sums_NBHC.device).triu(1)
-    return (sums_NBHC[..., :, None] - sums_NBHC[..., None, :]).masked_fill(later, -torch.inf).exp()
+    between = sums_NBHC[..., :, None] - sums_NBHC[..., None, :]
+    return between.add_(math.log(scale)).masked_fill_(later, -torch.inf).exp_()
 
 
 def entering_states(updates_NBHkv: Tensor, decay_NBHk1: Tensor) -> Tensor:

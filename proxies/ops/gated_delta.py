@@ -34,7 +34,9 @@ def gated_delta_recurrence(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Ten
 
 
 def gated_delta_chunked(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor) -> Tensor:
-    """What a chunk writes solves `(I + A) w = beta v - beta exp(G) k^T S`, `A_ij = beta_i exp(G_i - G_j) k_i.k_j`, j < i.
+    """What a chunk writes, w, solves one triangular system.
+
+        w_i + sum_(j<i) A_ij w_j = b_i (v_i - exp(G_i) S^T k_i)        A_ij = b_i exp(G_i - G_j) k_i.k_j
 
     G are the log decays summed from the chunk's start, S is the state it starts from.
     """

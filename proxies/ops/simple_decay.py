@@ -34,7 +34,7 @@ def simple_decay_chunked(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> Tensor:
     size = min(CHUNK, length)
     q, k, v = (to_chunks(x, size) for x in (q, k, v))
     sums = log_decays_to_chunks(g, size)
-    output = (q @ k.mT * (pairwise_decay(sums) * scale)) @ v
+    output = (q @ k.mT * pairwise_decay(sums, scale)) @ v
     if len(q) > 1:
         last = sums[..., -1:]
         updates = (k * (last - sums).exp()[..., None]).mT @ v

@@ -27,13 +27,13 @@ class LanguageTask(Task):
         self.settings = settings
         self.parts: dict[Part, Tensor] = {}
         for part in ("train", "validation", "test"):
-            data = corpus.part(part)  # type: ignore[arg-type]
+            data = corpus.part(part)
             if len(data) <= settings.length:
                 raise ValueError(
                     f"text = {corpus.source}: its {part} part has {len(data)} bytes, "
                     f"must have more than the context of {settings.length}"
                 )
-            self.parts[part] = torch.frombuffer(bytearray(data), dtype=torch.uint8)  # type: ignore[index]
+            self.parts[part] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
     def training(self, seed: int, batch: int) -> Iterator[Batch]:
         generator = stream("language train", seed)

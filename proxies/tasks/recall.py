@@ -1,6 +1,6 @@
 """Multi-query associative recall (Arora et al., arXiv 2312.04927): say the value that was bound to a key.
 
-Two pairs, length 12, vocabulary 16 (keys 1..7, values 8..15), filler drawn from the whole vocabulary:
+Two pairs, length 12, vocabulary 16 (keys 1..7, values 8..15), filler (zeros, or random tokens of the whole vocabulary):
 
     tokens   3 12  5  9 | 14  .  3  .  .  .  5  .        . filler
     labels   -  -  -  - |  -  - 12  -  -  -  9  -        - not scored
@@ -31,7 +31,9 @@ def examples(settings: Recall, pairs: int, count: int, generator: torch.Generato
     uniform = torch.rand(count, num_gaps, generator=generator).clamp_min(1e-20)
     gaps = (log_p - (-uniform.log()).log()).topk(pairs, dim=1).indices  # Gumbel top-k: draws without replacement
     positions = context + 2 * gaps
-    tokens = torch.randint(settings.vocab, (count, length), generator=generator)
+    tokens = torch.zeros(count, length, dtype=torch.long)
+    if settings.filler == "random":
+        tokens.random_(settings.vocab, generator=generator)
     tokens[:, 0:context:2] = keys
     tokens[:, 1:context:2] = values
     tokens.scatter_(1, positions, keys)

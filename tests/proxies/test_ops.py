@@ -29,8 +29,9 @@ OPS = {
     "gla": Op(gla, gla_recurrence, "q k v g_channel"),
     "delta": Op(delta, delta_recurrence, "q k_unit v beta"),
     "gated_delta": Op(gated_delta, gated_delta_recurrence, "q k_unit v beta g"),
-    "hgrn": Op(hgrn, hgrn_recurrence, "x x_g"),
+    "hgrn": Op(hgrn, hgrn_recurrence, "x g_scan"),
 }
+DECAYS = {"g", "g_channel", "g_scan"}
 SHAPES = [(2, 1, 2, 16), (1, 2, 1, 8), (2, 31, 2, 16), (2, 64, 2, 32), (2, 65, 2, 32), (1, 200, 3, 16)]
 LOG_DECAYS = {"none": 0.0, "tiny": -1e-4, "strong": -50.0, "total": -1e3}
 
@@ -42,12 +43,10 @@ def draw(op: Op, batch: int, length: int, heads: int, dim: int) -> dict[str, Ten
     for name in op.arguments.split():
         shape = {
             "v": (batch, length, heads, value_dim), "g": (batch, length, heads), "beta": (batch, length, heads),
-            "x": (batch, length, dim), "x_g": (batch, length, dim),
+            "x": (batch, length, dim), "g_scan": (batch, length, dim),
         }.get(name, (batch, length, heads, dim))  # fmt: skip
         values = torch.randn(shape, dtype=torch.float64)
-        if "g" in name.split("_"):
-            values = F.logsigmoid(values)
-        elif name == "g_channel":
+        if name in DECAYS:
             values = F.logsigmoid(values)
         elif name == "beta":
             values = values.sigmoid()
@@ -86,7 +85,7 @@ class TestExtremes:
     def test_constant_decay(self, op: Op, log_decay: float) -> None:
         inputs = draw(op, 2, 130, 2, 16)
         for name in inputs:
-            if name.startswith("g") or name == "x_g":
+            if name in DECAYS:
                 inputs[name] = torch.full_like(inputs[name], log_decay)
         assert_equals_recurrence(op, inputs)
 
@@ -94,7 +93,7 @@ class TestExtremes:
     def test_a_reset_now_and_then(self, op: Op, log_decay: float) -> None:
         inputs = draw(op, 2, 130, 2, 16)
         for name in inputs:
-            if name.startswith("g") or name == "x_g":
+            if name in DECAYS:
                 resets = torch.rand(inputs[name].shape, generator=torch.Generator().manual_seed(2)) < 0.1
                 inputs[name] = torch.where(resets, log_decay, inputs[name] / 16)
         assert_equals_recurrence(op, inputs, tolerance=2e-4)

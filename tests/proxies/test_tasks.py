@@ -55,7 +55,7 @@ def test_streams_of_parts_and_seeds_differ_and_repeat_exactly() -> None:
     task = RecallTask(RECALL)
     first, again, other = (next(task.training(seed, 16)).tokens for seed in (0, 0, 1))
     assert torch.equal(first, again) and not torch.equal(first, other)
-    rung = f"pairs_{RECALL.pairs[0]}"
+    rung = f"pairs_{max(RECALL.pairs)}"
     validation, test = task.held_out("validation")[rung].tokens, task.held_out("test")[rung].tokens
     assert torch.equal(test, task.held_out("test")[rung].tokens)
     seen = {tuple(row) for row in validation.tolist()}

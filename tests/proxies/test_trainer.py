@@ -17,8 +17,6 @@ from space.design import Design
 TINY = named(
     "quick",
     {
-        "width": 32,
-        "heads": 1,
         "mlp_dim": 32,
         "recall": {
             "length": 16,
@@ -45,23 +43,25 @@ def losses(trainer: Trainer, steps: int) -> torch.Tensor:
     return torch.stack(curve, 1)
 
 
-@pytest.mark.parametrize("text", ["2xgated_deltanet+full@1", "2xhgrn2+hgrn@1", "2xretnet+window:size=4@1", "2xdeltanet"])
+@pytest.mark.parametrize(
+    "text", ["2xgated_deltanet+full@1", "2xhgrn2+hgrn@1", "2xretnet+window:size=4@1", "2xdeltanet"]
+)
 def test_a_stack_of_three_has_the_losses_of_three_separate_trainings(text: str) -> None:
     design, task, training = Design.parse(text), RecallTask(TINY.recall), TINY.recall.training
-    stacked = losses(Trainer(design, TINY.scale, task, training), 20)
+    stacked = losses(Trainer(design, TINY, task, training), 20)
     for replica, rate in enumerate(training.learning_rates):
-        alone = losses(Trainer(design, TINY.scale, task, replace(training, learning_rates=(rate,))), 20)
+        alone = losses(Trainer(design, TINY, task, replace(training, learning_rates=(rate,))), 20)
         assert torch.allclose(stacked[replica], alone[0], rtol=0, atol=1e-5)
 
 
 def test_seeds_differ_in_weights_and_data() -> None:
     training = replace(TINY.recall.training, learning_rates=(3e-3,), num_seeds=2)
-    curve = losses(Trainer(DESIGN, TINY.scale, RecallTask(TINY.recall), training), 2)
+    curve = losses(Trainer(DESIGN, TINY, RecallTask(TINY.recall), training), 2)
     assert not torch.allclose(curve[0], curve[1], atol=1e-4)
 
 
 def test_a_loss_that_is_not_finite_names_its_step_and_ends_that_replica_only() -> None:
-    trainer = Trainer(DESIGN, TINY.scale, RecallTask(TINY.recall), TINY.recall.training)
+    trainer = Trainer(DESIGN, TINY, RecallTask(TINY.recall), TINY.recall.training)
     trainer.advance(3)
     trainer.optimizer.parameters[1, 0:1000] = math.nan
     trainer.advance(8)
@@ -73,7 +73,7 @@ def test_a_loss_that_is_not_finite_names_its_step_and_ends_that_replica_only() -
 def test_training_lowers_the_loss() -> None:
     training = replace(TINY.recall.training, steps=150, batch=16, learning_rates=(1e-2,))
     settings = replace(TINY.recall, vocab=8, pairs=(1,), training=training)
-    curve = losses(Trainer(Design.parse("2xfull"), TINY.scale_for(8), RecallTask(settings), training), 150)
+    curve = losses(Trainer(Design.parse("2xfull"), TINY, RecallTask(settings), training), 150)
     assert curve[0, -10:].mean() < 0.5 * curve[0, :10].mean()
 
 

@@ -1,0 +1,54 @@
+"""What the mixers share: projections with an optional short convolution, and the cut into heads.
+
+A mixer is built from its `Shape` alone; parameters have the names and shapes of fla's layer plus the replica axis.
+Shapes: K replicas, B batch, T time, D width, H heads, d size of a head.
+"""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from proxies.layers import Linear, ShortConv
+from space.mixers import Shape
+
+
+class Mixer(nn.Module):
+    """Mixes tokens causally: `forward(x_KBTD) -> x_KBTD`.
+
+    A mixer with `lower_bounded` also takes the layer's lower bounds on its forget gate, `[K, channels]` in [0, 1), or
+    None in the first layer.
+    """
+
+    lower_bounded = False
+
+    def __init__(self, shape: Shape, num_replicas: int) -> None:
+        super().__init__()
+        self.shape = shape
+        self.num_replicas = num_replicas
+
+    def linear(self, out_dim: int) -> Linear:
+        return Linear(self.num_replicas, self.shape.width, out_dim)
+
+    def add_inputs(self, **dims: int) -> None:
+        """`name_proj` for each name, and `name_conv1d` behind it when the shape has the short convolution."""
+        for name, dim in dims.items():
+            self.add_module(f"{name}_proj", self.linear(dim))
+        if self.shape.conv:
+            for name, dim in dims.items():
+                self.add_module(f"{name}_conv1d", ShortConv(self.num_replicas, dim))
+
+    def input(self, name: str, x_KBTD: Tensor, *, silu: bool) -> Tensor:
+        """`x` through `name_proj`, the short convolution if there is one, and SiLU if asked."""
+        y = self.get_submodule(f"{name}_proj")(x_KBTD)
+        if self.shape.conv:
+            y = self.get_submodule(f"{name}_conv1d")(y)
+        return F.silu(y) if silu else y
+
+
+def split_heads(x_KBTD: Tensor, head_dim: int) -> Tensor:
+    """`[K, B, T, H*d]` as `[K*B, T, H, d]`, the layout of the ops."""
+    return x_KBTD.flatten(0, 1).unflatten(-1, (-1, head_dim))
+
+
+def merge_heads(x_BTHd: Tensor, num_replicas: int) -> Tensor:
+    """The inverse of `split_heads`."""
+    return x_BTHd.flatten(2).unflatten(0, (num_replicas, -1))

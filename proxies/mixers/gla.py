@@ -1,0 +1,33 @@
+"""Gated linear attention: a decay for each key channel from a low-rank projection of the input (arXiv 2312.06635)."""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from proxies.layers import GatedRMSNorm, Linear
+from proxies.mixers.base import Mixer, merge_heads, split_heads
+from proxies.ops.gla import gla
+from space.mixers import GLA_GATE_RANK, Shape
+
+GATE_NORMALISER = 16  # a gate starts near exp(-log(2) / 16), so the state forgets slowly
+
+
+class GatedLinearAttention(Mixer):
+    """fla's GatedLinearAttention."""
+
+    def __init__(self, shape: Shape, num_replicas: int) -> None:
+        super().__init__(shape, num_replicas)
+        self.add_inputs(q=shape.keys, k=shape.keys, v=shape.values)
+        self.g_proj = self.linear(shape.values)
+        self.gk_proj = nn.Sequential(
+            self.linear(GLA_GATE_RANK), Linear(num_replicas, GLA_GATE_RANK, shape.keys, bias=True)
+        )
+        self.g_norm_swish_gate = GatedRMSNorm(num_replicas, shape.value_dim)
+        self.o_proj = Linear(num_replicas, shape.values, shape.width)
+
+    def forward(self, x_KBTD: Tensor) -> Tensor:
+        q, k, v = (self.input(name, x_KBTD, silu=self.shape.conv) for name in "qkv")
+        decay = F.logsigmoid(self.gk_proj(x_KBTD)) / GATE_NORMALISER
+        q, k, decay = (split_heads(y, self.shape.key_dim) for y in (q, k, decay))
+        mixed = gla(q, k, split_heads(v, self.shape.value_dim), decay)
+        mixed = self.g_norm_swish_gate(merge_heads(mixed, self.num_replicas), self.g_proj(x_KBTD))
+        return self.o_proj(mixed)

@@ -1,0 +1,141 @@
+"""Costs against the numbers and formulas of flash-linear-attention's layers and caches."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from space import BACKBONES, MIXERS, SCALES, Design, Scale, cost
+from tests.strategies import designs
+
+MIB = 1 << 20
+LARGE = Scale(name="large", width=2048, heads=32, state_heads=8, mlp_dim=5632, vocab=32000)
+
+
+@pytest.mark.parametrize(
+    ("design", "kv_mib", "state_mib"),
+    [
+        ("24xfull", 768, 0),
+        ("24xgated_deltanet+full@2,5,8,11,14,17,20,23", 256, 33),
+        ("24xgated_deltanet+full@5,11,17,23", 128, 41),
+        ("24xgated_deltanet+full@11,23", 64, 45),
+        ("24xgated_deltanet+full@23", 32, 47),
+    ],
+)
+def test_memory_is_that_of_the_study(design: str, kv_mib: int, state_mib: int) -> None:
+    result = cost(Design.parse(design), LARGE, context=4096)
+    assert result.kv_bytes == kv_mib * MIB
+    assert round(result.state_bytes / MIB) == state_mib
+    assert result.memory_bytes == result.kv_bytes + result.state_bytes
+
+
+@pytest.mark.parametrize(
+    ("design", "parameters"),
+    [("3xhgrn:expand_ratio=2", 3 * 2 * 2048), ("3xhgrn2", 3 * 2048), ("3xhgrn2+hgrn@1", 3 * 2048), ("3xgla", 0)],
+)
+def test_lower_bounds_are_counted_once_and_as_wide_as_the_state(design: str, parameters: int) -> None:
+    layers = Design.parse(design).layers
+    shapes = [MIXERS[layer.mixer].shape(LARGE, layer.spec_options) for layer in layers]
+    alone = sum(MIXERS[layer.mixer].parameters(shape) for layer, shape in zip(layers, shapes, strict=True))
+    assert cost(Design.parse(design), LARGE).mixer_parameters - alone == parameters
+
+
+D, H, T, B = 2048, 8, 4096, 2
+
+
+@pytest.mark.parametrize(
+    ("layer", "kv", "state"),
+    [
+        ("full", 2 * D * T * B, 0),
+        ("full:kv_heads=4", 2 * 4 * 64 * T * B, 0),
+        ("window:size=128", 2 * D * 128 * B, 0),
+        ("window:size=9000", 2 * D * T * B, 0),
+        ("hgrn", 0, D * B),
+        ("hgrn:expand_ratio=2:conv=on", 0, 2 * D * B + 4 * 2 * 2 * D * B),
+        ("hgrn2", 0, 4 * D * D // H),
+        ("retnet", 0, 4 * D * 2 * D // H),
+        ("gla", 0, 4 * (D // 2) * D // H),
+        ("gla:conv=on", 0, 4 * (D // 2) * D // H + 4 * (2 * D // 2 + D) * B),
+        ("deltanet", 0, 4 * D * D // H + 4 * 3 * D * B),
+        ("gated_deltanet", 0, 4 * D * D // H + 4 * 3 * D * B),
+        ("gated_deltanet:conv=off:heads=16", 0, 4 * D * D // 16),
+        ("gated_deltanet:expand_v=2.0", 0, 4 * D * 2 * D // H + 4 * 4 * D * B),
+    ],
+)
+def test_bytes_of_one_layer_follow_the_formula(layer: str, kv: int, state: int) -> None:
+    result = cost(Design.parse(f"1x{layer}"), LARGE, context=T)
+    assert (result.kv_bytes, result.state_bytes) == (kv, state)
+
+
+@pytest.mark.parametrize(
+    ("layer", "squares"),
+    [("full", 4), ("hgrn", 4), ("hgrn2", 4), ("retnet", 8), ("gla", 4), ("deltanet", 4), ("gated_deltanet", 5)],
+)
+def test_mixers_have_their_known_number_of_squares(layer: str, squares: int) -> None:
+    mixer = cost(Design.parse(f"1x{layer}"), LARGE).mixer_parameters
+    assert mixer / D**2 == pytest.approx(squares, abs=0.06)
+
+
+@pytest.mark.parametrize(
+    ("layer", "flops"),
+    [
+        ("full", 2 * T * D),
+        ("hgrn", 5 * D),
+        ("hgrn2", 7 * D * D // H),
+        ("retnet", 5 * D * 2 * D // H),
+        ("gla", 7 * (D // 2) * D // H),
+        ("deltanet", 8 * D * D // H),
+        ("gated_deltanet", 8 * D * D // H),
+    ],
+)
+def test_mixing_flops_follow_the_study(layer: str, flops: int) -> None:
+    spec = MIXERS[layer]
+    assert spec.flops(spec.shape(LARGE, {}), T) == flops
+
+
+@given(designs(max_depth=4), st.sampled_from([1, 3]))
+def test_a_batch_multiplies_memory_and_nothing_else(design: Design, batch: int) -> None:
+    try:
+        one = cost(design, LARGE)
+    except ValueError as error:
+        assert "layer" in str(error) and "must" in str(error)
+        return
+    many = cost(design, LARGE, batch=batch)
+    assert (many.kv_bytes, many.state_bytes) == (batch * one.kv_bytes, batch * one.state_bytes)
+    assert many.parameters == one.parameters
+
+
+@pytest.mark.parametrize("backbone", [name for name in BACKBONES if name != "hgrn"])
+def test_matrix_states_are_float32_whatever_the_dtype(backbone: str) -> None:
+    spec = MIXERS[backbone]
+    shape = spec.shape(LARGE, {})
+    assert spec.state_bytes(shape, 2) == spec.state_bytes(shape, 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"context": 0}, "context = 0: must be at least 1"),
+        ({"batch": 0}, "batch = 0: must be at least 1"),
+        ({"dtype": "int8"}, "dtype = 'int8': must be one of float32"),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(change: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        cost(Design.parse("1xfull"), LARGE, **change)
+
+
+def test_head_sizes_a_kernel_cannot_take_are_refused_with_the_layer() -> None:
+    with pytest.raises(ValueError, match=r"layer 1 of .* key head size = 8: must be a multiple of 16"):
+        cost(Design.parse("2xfull+gated_deltanet:heads=256@1"), LARGE)
+    with pytest.raises(ValueError, match=r"heads = 3: must divide"):
+        cost(Design.parse("1xgla:heads=3"), LARGE)
+    with pytest.raises(ValueError, match=r"kv_heads = 5: must divide heads = 32"):
+        cost(Design.parse("1xfull:kv_heads=5"), LARGE)
+
+
+def test_scales_are_checked() -> None:
+    assert SCALES["1.3b"].to_dict()["width"] == 2048
+    with pytest.raises(ValueError, match="scale heads = 3: must divide the width 64"):
+        Scale(name="x", width=64, heads=3, state_heads=1, mlp_dim=1, vocab=1)
+    with pytest.raises(ValueError, match="scale vocab = 0"):
+        Scale(name="x", width=64, heads=1, state_heads=1, mlp_dim=1, vocab=0)
