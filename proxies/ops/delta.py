@@ -8,12 +8,13 @@ Shapes: q, k `[B, T, H, d_k]`, k of length at most 1; v `[B, T, H, d_v]`; beta `
 import torch
 from torch import Tensor
 
+from proxies.ops import kernels
 from proxies.ops.gated_delta import gated_delta_chunked
 
 
 def delta(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> Tensor:
     """fla's `chunk_delta_rule`, in the form that suits the device."""
-    return delta_chunked(q, k, v, beta)
+    return kernels.run("delta", delta_chunked, q=q, k=k, v=v, beta=beta)
 
 
 def delta_recurrence(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> Tensor:

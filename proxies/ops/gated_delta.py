@@ -9,6 +9,7 @@ The chunked form solves one triangular system for what a chunk writes (arXiv 240
 import torch
 from torch import Tensor
 
+from proxies.ops import kernels
 from proxies.ops.chunks import from_chunks, log_decays_to_chunks, pairwise_decay, to_chunks
 
 CHUNK = 32
@@ -17,7 +18,7 @@ LONGEST_WHOLE = 64  # up to here one chunk is faster: it needs no state
 
 def gated_delta(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor) -> Tensor:
     """fla's `chunk_gated_delta_rule`, in the form that suits the device."""
-    return gated_delta_chunked(q, k, v, beta, g)
+    return kernels.run("gated_delta", gated_delta_chunked, q=q, k=k, v=v, beta=beta, g=g)
 
 
 def gated_delta_recurrence(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ Shapes: q, k, g `[B, T, H, d_k]`; v `[B, T, H, d_v]`; o as v.
 import torch
 from torch import Tensor
 
+from proxies.ops import kernels
 from proxies.ops.chunks import SMALLEST_LOG_DECAY, entering_states, from_chunks, to_chunks
 
 CHUNK = 64  # a power of two: a block can be halved down to single steps
@@ -16,7 +17,7 @@ LARGEST_SPAN = 80.0  # exp(80) is still a float32
 
 def gla(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> Tensor:
     """fla's `chunk_gla`, in the form that suits the device."""
-    return gla_chunked(q, k, v, g)
+    return kernels.run("gla", gla_chunked, q=q, k=k, v=v, g=g)
 
 
 def gla_recurrence(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> Tensor:

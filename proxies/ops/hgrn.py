@@ -10,10 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from proxies.ops import kernels
+
 
 def hgrn(x: Tensor, g: Tensor) -> Tensor:
     """fla's `chunk_hgrn`, in the form that suits the device."""
-    return hgrn_scan(x, g)
+    return kernels.run("hgrn", hgrn_scan, x=x, g=g)
 
 
 def hgrn_recurrence(x: Tensor, g: Tensor) -> Tensor:

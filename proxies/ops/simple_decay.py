@@ -8,6 +8,7 @@ Shapes: q, k `[B, T, H, d_k]`; v `[B, T, H, d_v]`; g `[B, T, H]`, where a batch 
 import torch
 from torch import Tensor
 
+from proxies.ops import kernels
 from proxies.ops.chunks import entering_states, from_chunks, log_decays_to_chunks, pairwise_decay, to_chunks
 
 CHUNK = 64
@@ -15,7 +16,7 @@ CHUNK = 64
 
 def simple_decay(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> Tensor:
     """fla's `chunk_simple_gla`, in the form that suits the device."""
-    return simple_decay_chunked(q, k, v, g)
+    return kernels.run("simple_decay", simple_decay_chunked, q=q, k=k, v=v, g=g)
 
 
 def simple_decay_recurrence(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> Tensor:

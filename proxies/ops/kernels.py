@@ -1,0 +1,66 @@
+"""Which form of a recurrence runs where: fla's Triton kernel on a GPU where it is right, plain torch everywhere else.
+
+fla is imported at the first use of a kernel: a CPU never pays for it.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+KERNELS = {  # op: module and function of fla
+    "simple_decay": ("fla.ops.simple_gla", "chunk_simple_gla"),
+    "gla": ("fla.ops.gla", "chunk_gla"),
+    "delta": ("fla.ops.delta_rule", "chunk_delta_rule"),
+    "gated_delta": ("fla.ops.gated_delta_rule", "chunk_gated_delta_rule"),
+    "hgrn": ("fla.ops.hgrn", "chunk_hgrn"),
+}
+SCALAR_GATES = {"simple_decay", "gated_delta"}
+HOPPER = 9  # its major compute capability
+WRONG_TRITON = ((3, 4, 0), (3, 7, 1))  # from, up to: wrong gradients of scalar gates on Hopper
+
+
+class Choice(NamedTuple):
+    """The kernel that serves an op on a device, None for the torch form, and why."""
+
+    kernel: Callable[..., Any] | None
+    reason: str
+
+
+@cache
+def choose(op: str, device: torch.device) -> Choice:
+    """What serves `op`, one of KERNELS, on `device`."""
+    if device.type != "cuda":
+        return Choice(None, f"torch form: no kernel for {device.type}")
+    module, name = KERNELS[op]
+    try:
+        kernel = getattr(import_module(module), name)
+        triton = import_module("triton").__version__
+    except ImportError as error:
+        return Choice(None, f"torch form: flash-linear-attention cannot be imported ({error})")
+    first_wrong, first_right = WRONG_TRITON
+    version = tuple(int(part) for part in triton.split("+")[0].split(".")[:3])
+    hopper = torch.cuda.get_device_capability(device)[0] == HOPPER
+    if op in SCALAR_GATES and hopper and first_wrong <= version < first_right:
+        return Choice(None, f"torch form: Triton {triton} computes wrong gradients on Hopper, 3.7.1 does not")
+    return Choice(kernel, f"fla's {name}, Triton {triton}")
+
+
+def run(op: str, chunked: Callable[..., Tensor], **inputs: Tensor) -> Tensor:
+    """`op` of `inputs`, which are named as in fla and share a batch, by the kernel or by `chunked`, its torch form.
+
+    A kernel takes everything but the decays `g` in the dtype of the first input. The torch form runs in float32.
+    """
+    first = next(iter(inputs.values()))
+    if not first.is_cuda:
+        return chunked(**inputs)
+    kernel = choose(op, first.device).kernel
+    if kernel is None:
+        with torch.autocast("cuda", enabled=False):
+            return chunked(**{name: x.float() for name, x in inputs.items()}).to(first.dtype)
+    whole = {name: x.expand(len(first), *x.shape[1:]) for name, x in inputs.items()}
+    output, _ = kernel(**{name: x if name == "g" else x.to(first.dtype) for name, x in whole.items()})
+    return output
