@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from proxies.protocol import Protocol
 from proxies.scoring import Interval, best_rate, interval
 from proxies.tasks import LanguageTask, RecallTask, Task
-from proxies.tasks.base import HeldOut
+from proxies.tasks.base import CPU, HeldOut
 from proxies.text import Corpus
 from proxies.trainer import Trainer
 from space.cost import layer_shapes
@@ -34,8 +36,8 @@ class Report:
         return self.rung == self.num_rungs - 1
 
 
-def rungs(design: Design, protocol: Protocol, corpus: Corpus) -> Iterator[Report]:
-    """Trains `design` and yields a Report at each of the protocol's rungs.
+def rungs(design: Design, protocol: Protocol, corpus: Corpus, device: torch.device = CPU) -> Iterator[Report]:
+    """Trains `design` on `device` and yields a Report at each of the protocol's rungs.
 
     Raises ValueError for a design that does not fit the proxy scale or a corpus other than the protocol's, and
     FloatingPointError when a task has no learning rate that stayed finite.
@@ -48,7 +50,7 @@ def rungs(design: Design, protocol: Protocol, corpus: Corpus) -> Iterator[Report
     layer_shapes(design, protocol.scale)
     recall, language = RecallTask(protocol.recall), LanguageTask(protocol.language, corpus)
     tasks: dict[str, tuple[Task, Trainer]] = {
-        name: (task, Trainer(design, protocol, task, training))
+        name: (task, Trainer(design, protocol, task, training, device))
         for name, task, training in (
             ("recall", recall, protocol.recall.training),
             ("language", language, protocol.language.training),
@@ -72,11 +74,15 @@ def rungs(design: Design, protocol: Protocol, corpus: Corpus) -> Iterator[Report
 
 
 def evaluate(
-    design: Design, protocol: Protocol, corpus: Corpus, on_rung: Callable[[Report], bool] | None = None
+    design: Design,
+    protocol: Protocol,
+    corpus: Corpus,
+    on_rung: Callable[[Report], bool] | None = None,
+    device: torch.device = CPU,
 ) -> Report:
     """The last report of `design`: that of the whole budget, or the one at which `on_rung` returned False."""
     report = None
-    for report in rungs(design, protocol, corpus):
+    for report in rungs(design, protocol, corpus, device):
         if on_rung is not None and not on_rung(report):
             break
     assert report is not None

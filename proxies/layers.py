@@ -11,9 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
+from proxies.fusion import fused
+
 INIT_STD = 0.02
 NORM_EPS = 1e-6
 ROPE_THETA = 10000.0
+GPU_DTYPE = torch.bfloat16  # of activations on a GPU; parameters and states are float32
 
 
 class Stacked(nn.Module):
@@ -68,26 +71,26 @@ class RMSNorm(Stacked):
 
     def forward(self, x: Tensor) -> Tensor:
         weight = self.weight.view(len(x), *[1] * (x.dim() - 2), -1)
-        return _Normalise.apply(x, x.shape[-1], self.eps) * weight
+        return _rms_norm(x, weight, self.eps)
 
 
 class GatedRMSNorm(RMSNorm):
     """A norm over each head of `[K, B, T, H*dim]`, times the SiLU of a gate of the same shape."""
 
     def forward(self, x_KBTD: Tensor, gate_KBTD: Tensor) -> Tensor:  # type: ignore[override]
-        heads = x_KBTD.unflatten(-1, (-1, self.weight.shape[-1]))
-        return super().forward(heads).view_as(gate_KBTD) * F.silu(gate_KBTD)
+        heads, gate = (y.unflatten(-1, (-1, self.weight.shape[-1])) for y in (x_KBTD, gate_KBTD))
+        return _gated_rms_norm(heads, gate, self.weight[:, None, None, None], self.eps).view_as(gate_KBTD)
 
 
 class ShortConv(Stacked):
-    """A causal convolution of width 4 on each channel: fla's ShortConvolution, its activation left to the caller."""
+    """A causal convolution of width 4 on each channel, with SiLU behind it if asked: fla's ShortConvolution."""
 
     def __init__(self, num_replicas: int, dim: int, taps: int = 4) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(num_replicas, dim, 1, taps))
 
-    def forward(self, x_KBTD: Tensor) -> Tensor:
-        return _CausalConv.apply(x_KBTD, self.weight)
+    def forward(self, x_KBTD: Tensor, *, silu: bool = False) -> Tensor:
+        return _short_conv(x_KBTD, self.weight, silu)
 
 
 class SwiGLU(nn.Module):
@@ -100,18 +103,17 @@ class SwiGLU(nn.Module):
         self.down_proj = Linear(num_replicas, mlp_dim, width)
 
     def forward(self, x_KBTD: Tensor) -> Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x_KBTD)) * self.up_proj(x_KBTD))
+        return self.down_proj(_silu_times(self.gate_proj(x_KBTD), self.up_proj(x_KBTD)))
 
 
 def unit_length(x: Tensor, eps: float = 1e-6) -> Tensor:
     """Vectors of the last axis at length 1, as fla's l2norm."""
-    return _Normalise.apply(x, 1, eps)
+    return _normalise(x, 1, eps)
 
 
 def rotate(x_BTHd: Tensor) -> Tensor:
     """Rotary position embedding, halves rotated against each other (not interleaved)."""
-    cos, sin = _rotary_table(x_BTHd.shape[1], x_BTHd.shape[-1], x_BTHd.device, x_BTHd.dtype)
-    return torch.addcmul(x_BTHd * cos, x_BTHd.roll(x_BTHd.shape[-1] // 2, -1), sin)
+    return _rotate(x_BTHd, *_rotary_table(x_BTHd.shape[1], x_BTHd.shape[-1], x_BTHd.device, x_BTHd.dtype))
 
 
 @lru_cache(maxsize=64)
@@ -121,6 +123,55 @@ def _rotary_table(length: int, dim: int, device: torch.device, dtype: torch.dtyp
     angles = torch.outer(torch.arange(length, device=device, dtype=torch.float32), frequencies)[:, None]
     cos, sin = angles.cos(), angles.sin()
     return torch.cat([cos, cos], -1).to(dtype), torch.cat([-sin, sin], -1).to(dtype)
+
+
+@fused
+def _rotate(x_BTHd: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    return torch.addcmul(x_BTHd * cos, x_BTHd.roll(x_BTHd.shape[-1] // 2, -1), sin)
+
+
+@fused
+def _silu_times(x: Tensor, y: Tensor) -> Tensor:
+    return F.silu(x) * y
+
+
+@fused
+def _normalise(x: Tensor, divisor: int, eps: float) -> Tensor:
+    if not x.is_cuda:
+        return _Normalise.apply(x, divisor, eps)
+    return _normal(x, divisor, eps).to(x.dtype)
+
+
+@fused
+def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    if not x.is_cuda:
+        return _Normalise.apply(x, x.shape[-1], eps) * weight
+    return (_normal(x, x.shape[-1], eps) * weight).to(GPU_DTYPE)
+
+
+@fused
+def _gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
+    if not x.is_cuda:
+        return _Normalise.apply(x, x.shape[-1], eps) * weight * F.silu(gate)
+    return (_normal(x, x.shape[-1], eps) * weight * F.silu(gate.float())).to(GPU_DTYPE)
+
+
+def _normal(x: Tensor, divisor: int, eps: float) -> Tensor:
+    """`_Normalise` in float32, for a compiler to differentiate and fuse."""
+    wide = x.float()
+    return wide * (wide.square().sum(-1, keepdim=True) / divisor + eps).rsqrt()
+
+
+@fused
+def _short_conv(x_KBTD: Tensor, weight_KD1W: Tensor, silu: bool) -> Tensor:
+    if x_KBTD.is_cuda:
+        taps = weight_KD1W.permute(3, 0, 2, 1).unsqueeze(-3).unbind(0)
+        length, padded = x_KBTD.shape[2], F.pad(x_KBTD, (0, 0, len(taps) - 1, 0))
+        shifted = (padded[:, :, j : j + length].float() * tap for j, tap in enumerate(taps))
+        y: Tensor = sum(shifted)  # type: ignore[assignment]
+    else:
+        y = _CausalConv.apply(x_KBTD, weight_KD1W)
+    return (F.silu(y) if silu else y).to(x_KBTD.dtype)
 
 
 class _Normalise(torch.autograd.Function):

@@ -2,6 +2,7 @@
 
 Parameters, gradients and Adam's moments are flat [K, P] buffers, a row a replica, so clipping a replica and giving it
 its own learning rate are single operations, and a replica in a stack is trained exactly as it would be alone.
+On a GPU data is made there, activations are bfloat16, and the whole step is one CUDA graph: it never waits for the CPU.
 """
 
 import math
@@ -10,10 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from proxies.fusion import fused
+from proxies.graph import Graphed
+from proxies.layers import GPU_DTYPE
 from proxies.model import HybridLM
 from proxies.protocol import Protocol, Training
 from proxies.tasks import Batch, Task
-from proxies.tasks.base import IGNORE, HeldOut
+from proxies.tasks.base import CPU, IGNORE, HeldOut
 from space.design import Design
 
 BETAS, EPS = (0.9, 0.95), 1e-8
@@ -30,8 +34,10 @@ class FlatAdamW:
         self.parameters = torch.cat([leaf.detach().flatten(1) for leaf in self.leaves], dim=1)
         self.gradients = torch.empty_like(self.parameters)
         self.mean, self.square = torch.zeros_like(self.parameters), torch.zeros_like(self.parameters)
-        self.decay = torch.zeros(self.parameters.shape[1])
-        self.step_count = 0
+        device = self.parameters.device
+        self.decay = torch.zeros(self.parameters.shape[1], device=device)
+        self.steps_done = torch.zeros(1, dtype=torch.long, device=device)
+        self.factors = _factors(training).to(device)
         start = 0
         for leaf in self.leaves:
             here = slice(start, start + leaf[0].numel())
@@ -40,29 +46,47 @@ class FlatAdamW:
                 self.decay[here] = training.weight_decay
             start = here.stop
 
-    def schedule(self) -> float:
-        """The share of the peak learning rate at this step: linear warm-up, then cosine down to a tenth."""
-        warmup = max(1, round(self.training.warmup * self.training.steps))
-        if self.step_count < warmup:
-            return (self.step_count + 1) / warmup
-        done = (self.step_count - warmup) / max(1, self.training.steps - warmup)
-        return 0.1 + 0.45 * (1 + math.cos(math.pi * done))
-
     def step(self, loss: Tensor, alive_K: Tensor) -> None:
         """One update of the replicas that are alive from the sum of their losses, gradients clipped a replica."""
         found = torch.autograd.grad(loss, self.leaves)
         gradients = torch.cat([gradient.flatten(1) for gradient in found], dim=1, out=self.gradients)
         norms = torch.linalg.vector_norm(gradients, dim=1, keepdim=True)
-        gradients.mul_((self.training.clip / (norms + 1e-6)).clamp_max(1.0))
-        gradients.masked_fill_(~alive_K.unsqueeze(1), 0.0)
-        rates = self.learning_rates * self.schedule() * alive_K.unsqueeze(1)
-        self.step_count += 1
-        first, second = BETAS
-        self.mean.lerp_(gradients, 1 - first)
-        self.square.mul_(second).addcmul_(gradients, gradients, value=1 - second)
-        denominator = (self.square / (1 - second**self.step_count)).sqrt_().add_(EPS)
-        self.parameters.mul_(1 - rates * self.decay)
-        self.parameters.sub_(self.mean / denominator * (rates / (1 - first**self.step_count)))
+        alive = alive_K.unsqueeze(1)
+        share, *corrections = self.factors.index_select(0, self.steps_done).unbind(1)
+        rates = self.learning_rates * share * alive
+        clips = (self.training.clip / (norms + 1e-6)).clamp_max(1.0)
+        _update(self.parameters, gradients, self.mean, self.square, clips, alive, rates, self.decay, *corrections)
+        self.steps_done += 1
+
+
+@fused
+def _update(
+    parameters: Tensor, gradients: Tensor, mean: Tensor, square: Tensor, clips: Tensor, alive: Tensor, rates: Tensor,
+    decay: Tensor, first_correction: Tensor, second_correction: Tensor,
+) -> None:  # fmt: skip
+    """Adam's step, in place."""
+    first, second = BETAS
+    gradients.mul_(clips).masked_fill_(~alive, 0.0)
+    mean.lerp_(gradients, 1 - first)
+    square.mul_(second).addcmul_(gradients, gradients, value=1 - second)
+    denominator = (square / second_correction).sqrt_().add_(EPS)
+    parameters.mul_(1 - rates * decay)
+    parameters.sub_(mean / denominator * (rates / first_correction))
+
+
+def _factors(training: Training) -> Tensor:
+    """What depends on the step alone, a row a step: the share of the peak learning rate, which warms up linearly and
+    falls by a cosine to a tenth, and the bias corrections of Adam's two moments."""
+    warmup = max(1, round(training.warmup * training.steps))
+
+    def share(step: int) -> float:
+        if step < warmup:
+            return (step + 1) / warmup
+        return 0.1 + 0.45 * (1 + math.cos(math.pi * (step - warmup) / max(1, training.steps - warmup)))
+
+    first, second = BETAS
+    rows = [(share(step), 1 - first ** (step + 1), 1 - second ** (step + 1)) for step in range(training.steps)]
+    return torch.tensor(rows)
 
 
 class Trainer:
@@ -71,9 +95,11 @@ class Trainer:
     A replica whose loss is not finite stops there; `failed_at_K` names the step (-1: none).
     """
 
-    def __init__(self, design: Design, protocol: Protocol, task: Task, training: Training) -> None:
+    def __init__(
+        self, design: Design, protocol: Protocol, task: Task, training: Training, device: torch.device = CPU
+    ) -> None:
         seeds = range(training.num_seeds)
-        self.task, self.training = task, training
+        self.task, self.training, self.device = task, training, device
         self.num_rates = len(training.learning_rates)
         self.model = HybridLM(
             design,
@@ -81,34 +107,34 @@ class Trainer:
             [seed for _ in training.learning_rates for seed in seeds],
             init_std=protocol.init_std,
             embedding_std=protocol.embedding_std,
-        )
-        rates = torch.tensor([rate for rate in training.learning_rates for _ in seeds])
+        ).to(device)
+        rates = torch.tensor([rate for rate in training.learning_rates for _ in seeds], device=device)
         self.optimizer = FlatAdamW(self.model, rates, training)
-        self.streams = [task.training(seed, training.batch) for seed in seeds]
-        self.failed_at_K = torch.full((len(rates),), -1)
-        self.losses_K = torch.full((len(rates),), math.nan)
-
-    @property
-    def steps_done(self) -> int:
-        return self.optimizer.step_count
+        self.streams = [task.training(seed, training.batch, device) for seed in seeds]
+        self.failed_at_K = torch.full((len(rates),), -1, device=device)
+        self.losses_K = torch.full((len(rates),), math.nan, device=device)
+        self.steps_done = 0
+        self.step = Graphed(self._step) if device.type == "cuda" else self._step
 
     def advance(self, steps: int) -> None:
-        """Trains until `steps` steps are done in all."""
+        """Trains until `steps` steps are done in all, at most those of the training."""
         self.model.train()
-        while self.steps_done < steps:
-            self._step()
+        for _ in range(self.steps_done, steps):
+            batches = [next(stream) for stream in self.streams]
+            self.step(*_stack(batches, self.num_rates).tensors)
+            self.steps_done += 1
 
-    def _step(self) -> None:
-        batches = [next(stream) for stream in self.streams]
-        batch = _stack(batches, self.num_rates)
-        logits = self.model(batch.tokens, batch.positions)
-        losses = cross_entropy(logits.flatten(0, -2), batch.labels.flatten(), ignore_index=IGNORE, reduction="none")
-        counts = (batch.labels != IGNORE).flatten(1).sum(1)
-        losses_K = losses.view(len(counts), -1).sum(1) / counts
+    def _step(self, tokens: Tensor, labels: Tensor, positions: Tensor | None = None) -> None:
+        """One step. Whatever outlasts it is changed in place, for the sake of the graph."""
+        losses_K = _losses(self._logits(tokens, positions), labels)
         failed = ~torch.isfinite(losses_K.detach()) & (self.failed_at_K < 0)
-        self.failed_at_K = torch.where(failed, self.steps_done, self.failed_at_K)
-        self.losses_K = losses_K.detach()
+        self.failed_at_K.copy_(torch.where(failed, self.optimizer.steps_done, self.failed_at_K))
+        self.losses_K.copy_(losses_K.detach())
         self.optimizer.step(losses_K.sum(), self.failed_at_K < 0)
+
+    def _logits(self, tokens: Tensor, positions: Tensor | None) -> Tensor:
+        with torch.autocast(self.device.type, GPU_DTYPE, enabled=self.device.type == "cuda"):
+            return self.model(tokens, positions)
 
     @torch.no_grad()
     def measure(self, part: HeldOut) -> dict[str, Tensor]:
@@ -117,16 +143,25 @@ class Trainer:
         num_replicas = len(self.failed_at_K)
         figures: dict[str, Tensor] = {}
         for rung, whole in self.task.held_out(part).items():
-            total = torch.zeros(num_replicas)
+            total = torch.zeros(num_replicas, device=self.device)
+            whole = whole.map(lambda x: x.to(self.device))
             rows = whole.tokens.shape[0]
             for start in range(0, rows, _EVALUATION_ROWS):
                 piece = whole.map(lambda x, start=start: x[start : start + _EVALUATION_ROWS])
                 batch = piece.map(lambda x: x.unsqueeze(0).expand(num_replicas, *x.shape))
-                logits = self.model(batch.tokens, batch.positions)
+                logits = self._logits(batch.tokens, batch.positions)
                 total += self.task.metric(logits, piece.labels) * piece.tokens.shape[0]
             figure = torch.where(self.failed_at_K < 0, total / rows, math.nan)
-            figures[rung] = figure.view(self.num_rates, -1)
+            figures[rung] = figure.view(self.num_rates, -1).cpu()
         return figures
+
+
+@fused
+def _losses(logits: Tensor, labels: Tensor) -> Tensor:
+    """Each replica's mean loss over its labels, [K]."""
+    rows = logits.float().flatten(0, -2)
+    losses = cross_entropy(rows, labels.flatten(), ignore_index=IGNORE, reduction="none")
+    return losses.view(len(labels), -1).sum(1) / (labels != IGNORE).flatten(1).sum(1)
 
 
 def _stack(batches: list[Batch], num_rates: int) -> Batch:

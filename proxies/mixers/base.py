@@ -40,7 +40,7 @@ class Mixer(nn.Module):
         """`x` through `name_proj`, the short convolution if there is one, and SiLU if asked."""
         y = self.get_submodule(f"{name}_proj")(x_KBTD)
         if self.shape.conv:
-            y = self.get_submodule(f"{name}_conv1d")(y)
+            return self.get_submodule(f"{name}_conv1d")(y, silu=silu)
         return F.silu(y) if silu else y
 
 

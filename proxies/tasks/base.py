@@ -21,16 +21,24 @@ class Batch:
     labels: Tensor
     positions: Tensor | None = None
 
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Tokens and labels, and the positions if there are any."""
+        return (self.tokens, self.labels) if self.positions is None else (self.tokens, self.labels, self.positions)
+
     def map(self, function) -> "Batch":  # type: ignore[no-untyped-def]
         """The batch with `function` applied to every tensor."""
         positions = None if self.positions is None else function(self.positions)
         return Batch(function(self.tokens), function(self.labels), positions)
 
 
-def stream(part: str, seed: int) -> torch.Generator:
-    """A generator for one part of one seed's data; different parts never share a stream."""
+CPU = torch.device("cpu")
+
+
+def stream(part: str, seed: int, device: torch.device = CPU) -> torch.Generator:
+    """A generator for one part of one seed's data; different parts never share a stream, nor do kinds of device."""
     key = hashlib.sha256(f"{part} {seed}".encode()).digest()
-    return torch.Generator().manual_seed(int.from_bytes(key[:7], "big"))
+    return torch.Generator(device).manual_seed(int.from_bytes(key[:7], "big"))
 
 
 class Task(ABC):
@@ -40,12 +48,12 @@ class Task(ABC):
     higher_is_better: bool
 
     @abstractmethod
-    def training(self, seed: int, batch: int) -> Iterator[Batch]:
-        """Endless batches of the training stream of `seed`."""
+    def training(self, seed: int, batch: int, device: torch.device = CPU) -> Iterator[Batch]:
+        """Endless batches of the training stream of `seed`, made on `device`."""
 
     @abstractmethod
     def held_out(self, part: HeldOut) -> dict[str, Batch]:
-        """Held-out examples by the name of their rung: the same for every design, seed and replica."""
+        """Held-out examples by the name of their rung, on the CPU: the same for every design, seed and device."""
 
     @abstractmethod
     def metric(self, logits: Tensor, labels: Tensor) -> Tensor:

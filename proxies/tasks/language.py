@@ -1,6 +1,6 @@
 """Language modelling on bytes: predict every next byte of a text.
 
-    tokens   d  e  f  _  f  (        labels   e  f  _  f  (  x
+tokens   d  e  f  _  f  (        labels   e  f  _  f  (  x
 """
 
 import math
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from proxies.protocol import Language
-from proxies.tasks.base import Batch, HeldOut, Task, stream
+from proxies.tasks.base import CPU, Batch, HeldOut, Task, stream
 from proxies.text import Corpus, Part
 
 
@@ -35,15 +35,17 @@ class LanguageTask(Task):
                 )
             self.parts[part] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
-    def training(self, seed: int, batch: int) -> Iterator[Batch]:
-        generator = stream("language train", seed)
-        last = len(self.parts["train"]) - self.settings.length
+    def training(self, seed: int, batch: int, device: torch.device = CPU) -> Iterator[Batch]:
+        generator = stream("language train", seed, device)
+        text = self.parts["train"].to(device)
+        last = len(text) - self.settings.length
         while True:
-            yield self._windows("train", torch.randint(last, (batch,), generator=generator))
+            yield self._windows(text, torch.randint(last, (batch,), generator=generator, device=device))
 
     def held_out(self, part: HeldOut) -> dict[str, Batch]:
         last = len(self.parts[part]) - self.settings.length - 1
-        return {"bits_per_byte": self._windows(part, torch.linspace(0, last, self.settings.num_examples).long())}
+        starts = torch.linspace(0, last, self.settings.num_examples).long()
+        return {"bits_per_byte": self._windows(self.parts[part], starts)}
 
     def metric(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Mean bits a byte."""
@@ -51,7 +53,7 @@ class LanguageTask(Task):
         nats = -log_p.gather(-1, labels.expand(logits.shape[:-1]).unsqueeze(-1))
         return nats.mean((1, 2, 3)) / math.log(2)
 
-    def _windows(self, part: Part, starts: Tensor) -> Batch:
-        index = starts.unsqueeze(1) + torch.arange(self.settings.length + 1)
-        window = self.parts[part][index].long()
+    def _windows(self, text: Tensor, starts: Tensor) -> Batch:
+        index = starts.unsqueeze(1) + torch.arange(self.settings.length + 1, device=text.device)
+        window = text[index].long()
         return Batch(window[:, :-1], window[:, 1:])

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from proxies.protocol import Recall
-from proxies.tasks.base import IGNORE, Batch, HeldOut, Task, stream
+from proxies.tasks.base import CPU, IGNORE, Batch, HeldOut, Task, stream
 
 POWER = 0.01
 _CHUNK = 64  # training batches drawn at once, to spread the cost of small tensor operations
@@ -24,14 +24,18 @@ _CHUNK = 64  # training batches drawn at once, to spread the cost of small tenso
 def examples(settings: Recall, pairs: int, count: int, generator: torch.Generator) -> Batch:
     """`count` examples with `pairs` pairs each: tokens [count, T], labels and positions [count, pairs]."""
     half, length, context = settings.vocab // 2, settings.length, 2 * pairs
-    keys = 1 + torch.rand(count, half - 1, generator=generator).argsort(1)[:, :pairs]
-    values = half + torch.rand(count, settings.vocab - half, generator=generator).argsort(1)[:, :pairs]
+
+    def uniform(choices: int) -> Tensor:
+        return torch.rand(count, choices, generator=generator, device=generator.device)
+
+    keys = 1 + uniform(half - 1).argsort(1)[:, :pairs]
+    values = half + uniform(settings.vocab - half).argsort(1)[:, :pairs]
     num_gaps = (length - context) // 2
-    log_p = (POWER - 1) * torch.arange(1, num_gaps + 1).log()
-    uniform = torch.rand(count, num_gaps, generator=generator).clamp_min(1e-20)
-    gaps = (log_p - (-uniform.log()).log()).topk(pairs, dim=1).indices  # Gumbel top-k: draws without replacement
+    log_p = (POWER - 1) * torch.arange(1, num_gaps + 1, device=generator.device).log()
+    gumbel = -(-uniform(num_gaps).clamp_min(1e-20).log()).log()
+    gaps = (log_p + gumbel).topk(pairs, dim=1).indices  # Gumbel top-k: draws without replacement
     positions = context + 2 * gaps
-    tokens = torch.zeros(count, length, dtype=torch.long)
+    tokens = torch.zeros(count, length, dtype=torch.long, device=generator.device)
     if settings.filler == "random":
         tokens.random_(settings.vocab, generator=generator)
     tokens[:, 0:context:2] = keys
@@ -49,9 +53,9 @@ class RecallTask(Task):
         self.settings = settings
         self.vocab = settings.vocab
 
-    def training(self, seed: int, batch: int) -> Iterator[Batch]:
+    def training(self, seed: int, batch: int, device: torch.device = CPU) -> Iterator[Batch]:
         """Batches with an equal share of every rung, padded to the most pairs: labels [B, P], IGNORE where padded."""
-        generator = stream("recall train", seed)
+        generator = stream("recall train", seed, device)
         share = batch // len(self.settings.pairs)
         most = max(self.settings.pairs)
         while True:

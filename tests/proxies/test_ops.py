@@ -36,9 +36,9 @@ SHAPES = [(2, 1, 2, 16), (1, 2, 1, 8), (2, 31, 2, 16), (2, 64, 2, 32), (2, 65, 2
 LOG_DECAYS = {"none": 0.0, "tiny": -1e-4, "strong": -50.0, "total": -1e3}
 
 
-def draw(op: Op, batch: int, length: int, heads: int, dim: int) -> dict[str, Tensor]:
+def draw(op: Op, batch: int, length: int, heads: int, dim: int, value_dim: int | None = None) -> dict[str, Tensor]:
     torch.manual_seed(0)
-    value_dim = dim + 8
+    value_dim = value_dim or dim + 8
     drawn = {}
     for name in op.arguments.split():
         shape = {

@@ -39,7 +39,7 @@ def losses(trainer: Trainer, steps: int) -> torch.Tensor:
     curve = []
     for step in range(1, steps + 1):
         trainer.advance(step)
-        curve.append(trainer.losses_K)
+        curve.append(trainer.losses_K.clone())
     return torch.stack(curve, 1)
 
 
