@@ -15,9 +15,9 @@ COLUMNS = {
     "strip": st.column_config.TextColumn("layers", help="One letter a layer; F is full attention, W a window"),
     "recall": st.column_config.NumberColumn("recall", format="%.3f", width=64),
     "interval": st.column_config.TextColumn("interval", help="95 % interval of recall", width=116),
-    "lm_bits_per_byte": st.column_config.NumberColumn("bits per byte", format="%.3f", width=96),
-    "memory": st.column_config.NumberColumn("MiB", help="Memory while generating", format="%.1f", width=64),
-    "millions": st.column_config.NumberColumn("parameters, M", format="%.1f", width=104),
+    "lm_bits_per_byte": st.column_config.NumberColumn("bits per byte", format="%.3f", width=90),
+    "memory": st.column_config.NumberColumn("MiB", help="Memory while generating", format="%.2f", width=64),
+    "millions": st.column_config.NumberColumn("M params", help="Parameters, millions", format="%.1f", width=76),
     "state": st.column_config.TextColumn("state", width=80),
     "reason": st.column_config.TextColumn("reason", width="medium"),
 }
