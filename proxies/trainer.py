@@ -48,7 +48,7 @@ class FlatAdamW:
 
     def step(self, loss: Tensor, alive_K: Tensor) -> None:
         """One update of the replicas that are alive from the sum of their losses, gradients clipped a replica."""
-        found = torch.autograd.grad(loss, self.leaves)
+        found = torch.autograd.grad(loss, self.leaves, materialize_grads=True)  # HGRN in layer 0 alone has no bounds
         gradients = torch.cat([gradient.flatten(1) for gradient in found], dim=1, out=self.gradients)
         norms = torch.linalg.vector_norm(gradients, dim=1, keepdim=True)
         alive = alive_K.unsqueeze(1)

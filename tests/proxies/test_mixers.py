@@ -74,7 +74,7 @@ class TestContract:
         changed = x.clone()
         changed[:, :, 11:] = torch.randn(K, B, T - 11, SCALE.width)
         before, after = run(mixer, x), run(mixer, changed)
-        torch.testing.assert_close(before[:, :, :11], after[:, :, :11], rtol=0, atol=1e-5)
+        torch.testing.assert_close(before[:, :, :11], after[:, :, :11], rtol=0, atol=2e-4)
         assert not torch.allclose(before[:, :, 11], after[:, :, 11], atol=1e-4)
 
     def test_gradient_reaches_every_parameter_of_every_replica(self, text: str) -> None:

@@ -125,4 +125,5 @@ def test_weights_load_into_flas_model_and_start_as_it_does(text: str) -> None:
             assert ((got > low) & (got < high)).all() and ((want > low) & (want < high)).all(), name
         else:
             assert float(got.mean() - want.mean()) == pytest.approx(0, abs=6e-3), name
-            assert float(got.std()) == pytest.approx(float(want.std()), rel=0.2, abs=1e-8), name
+            five_sigma = 5 / (2 * want.numel()) ** 0.5  # of the deviation of so many normal numbers
+            assert float(got.std()) == pytest.approx(float(want.std()), rel=max(0.05, five_sigma), abs=1e-8), name

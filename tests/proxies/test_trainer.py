@@ -44,7 +44,7 @@ def losses(trainer: Trainer, steps: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    "text", ["2xgated_deltanet+full@1", "2xhgrn2+hgrn@1", "2xretnet+window:size=4@1", "2xdeltanet"]
+    "text", ["2xgated_deltanet+full@1", "2xhgrn2+hgrn@1", "2xretnet+window:size=4@1", "2xdeltanet", "2xhgrn+full@1"]
 )
 def test_a_stack_of_three_has_the_losses_of_three_separate_trainings(text: str) -> None:
     design, task, training = Design.parse(text), RecallTask(TINY.recall), TINY.recall.training

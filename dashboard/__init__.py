@@ -1,0 +1,1 @@
+"""Looking at a search. Reads the store and never writes to it."""

@@ -1,0 +1,63 @@
+"""What Tune asks of a search: a Searcher and a Scheduler that only pass things on to the driver and back.
+
+Tune pickles both for its own restore, which is not used: they pickle as nothing.
+"""
+
+from typing import Any
+
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
+
+from search.driver import Driver, Next, Outcome
+
+
+class Suggesting(Searcher):
+    """Gives each trial of Tune an evaluation, and the driver its end."""
+
+    def __init__(self, driver: Driver) -> None:
+        super().__init__(metric="outcome", mode="max")
+        self._driver = driver
+        self._evaluations: dict[str, int] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def suggest(self, trial_id: str) -> Any:
+        following = self._driver.next()
+        if isinstance(following, Next):
+            return Searcher.FINISHED if following is Next.FINISHED else None
+        self._evaluations[trial_id] = following.evaluation
+        return {"design": following.design.text}
+
+    def measured(self, trial_id: str, result: dict[str, Any]) -> bool:
+        """Whether the trial goes on."""
+        evaluation = self._evaluations.get(trial_id)
+        return evaluation is not None and self._driver.measured(evaluation, Outcome.from_json(result["outcome"]))
+
+    def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
+        if error or not result:
+            self._driver.lost(self._evaluations[trial_id], "worker process ended unexpectedly")
+        else:
+            self.measured(trial_id, result)
+        self._evaluations.pop(trial_id)
+
+    def save(self, checkpoint_path: str) -> None:
+        """Nothing: the database is the only truth."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Nothing: the study is rebuilt from the database."""
+
+
+class Stopping(FIFOScheduler):
+    """Stops a trial when the driver says so."""
+
+    def __init__(self, searcher: Suggesting) -> None:
+        super().__init__()
+        self._searcher = searcher
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        goes_on = self._searcher.measured(trial.trial_id, result)
+        return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)

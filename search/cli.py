@@ -1,0 +1,369 @@
+"""The `plait` command. Heavy libraries are imported by the commands that need them, so that looking is quick."""
+
+import csv
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from search import version
+from search.config import BUILT_IN, SearchConfig, template
+from search.progress import Progress, bytes_text
+from space.cost import DTYPE_BYTES, cost, layer_shapes
+from space.design import Design
+from space.mixers import MIXERS
+from space.scale import SCALES, Scale
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Searches for hybrid attention / linear-attention designs.",
+)
+DEFAULT_STORAGE = BUILT_IN["quick"].storage
+Storage = Annotated[str, typer.Option(help="Database URL.")]
+
+
+@contextmanager
+def _one_line() -> Iterator[None]:
+    """Bad input ends the command with one line and exit code 2."""
+    try:
+        yield
+    except ValueError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 200, soft_wrap=not sys.stdout.isatty())
+
+
+@app.command()
+def run(
+    config: Annotated[Path | None, typer.Option(help="A search.toml; left out: the built-in quick search.")] = None,
+    storage: Annotated[str | None, typer.Option(help="Database URL.")] = None,
+    name: Annotated[str | None, typer.Option(help="The search's name.")] = None,
+    trials: Annotated[int | None, typer.Option(help="How many designs to finish in all.")] = None,
+    text: Annotated[str | None, typer.Option(help="File or folder of text for language modelling.")] = None,
+    resume: Annotated[bool, typer.Option(help="Go on in a larger space than the search began with.")] = False,
+    workers: Annotated[int | None, typer.Option(help="Trainings at the same time.")] = None,
+    cpus_per_trial: Annotated[int | None, typer.Option(help="CPU cores each training uses.")] = None,
+    address: Annotated[str | None, typer.Option(help="A running Ray cluster.")] = None,
+) -> None:
+    """Runs a search, or goes on with it."""
+    with _one_line():
+        from sqlalchemy.orm import Session
+
+        from proxies.text import Corpus
+        from search.runner import num_cores, num_slots
+        from search.runner import run as run_search
+        from search.store import queries, writer
+
+        settings = (SearchConfig.read(config) if config else BUILT_IN["quick"]).with_options(
+            storage=storage, name=name, trials=trials, text=text, workers=workers, cpus_per_trial=cpus_per_trial
+        )
+        if text == "":
+            raise ValueError("text = '': must be a file or a folder")
+        corpus = Corpus.load(settings.text or None)
+        engine = writer(settings.storage)
+        with Session(engine) as session:
+            known = settings.name in queries.search_names(session)
+            done = queries.search_summary(session, settings.name).finished if known else 0
+        console = _console()
+        console.print(
+            f"Search {settings.name}: {done} of {settings.trials} finished, in {settings.storage}", highlight=False
+        )
+        if address is None and done < settings.trials:
+            slots = num_slots(settings, num_cores())
+            console.print(
+                f"{slots} at a time, {settings.cpus_per_trial} of {num_cores()} cores each; "
+                f"the first results take about a minute. Ctrl-C stops, nothing finished is lost.",
+                highlight=False,
+            )
+        with Progress(console, done, settings.trials) as progress:
+            ending = run_search(settings, corpus, engine, progress, extend=resume, address=address)
+        with Session(engine) as session:
+            warnings = queries.control_warnings(session, settings.name)
+            rows = queries.front(session, settings.name)
+    where = "" if settings.storage == DEFAULT_STORAGE else f" --storage {settings.storage}"
+    if ending.interrupted:
+        again = " ".join(["plait", *sys.argv[1:]])
+        console.print(
+            f"Stopped with {ending.finished} of {settings.trials} finished; go on with: {again}",
+            highlight=False,
+            soft_wrap=True,
+        )
+        raise typer.Exit(130)
+    if done >= settings.trials:
+        console.print(
+            f"The budget is met: {done} evaluations are finished. Ask for more with --trials.", highlight=False
+        )
+    elif ending.exhausted:
+        console.print(f"Space exhausted: all {settings.space.size} designs were proposed.", highlight=False)
+    for warning in warnings:
+        console.print(warning, style="bold red", highlight=False)
+    _print_front(console, rows)
+    best = rows[0].digest[:8] if rows else "DESIGN"
+    console.print("Next:", highlight=False)
+    for line in (
+        f"plait show {best}{where}",
+        f"plait export {settings.name} {best} --scale 340m --out model{where}",
+        f"plait dashboard{where}",
+    ):
+        console.print(f"  {line}", highlight=False, soft_wrap=True)
+
+
+def _print_front(console: Console, rows: list[Any]) -> None:
+    table = Table(title=f"Front: {len(rows)} designs", title_justify="left", box=None, pad_edge=False)
+    for heading in ("design", "layers", "recall", "bits/byte", "memory"):
+        table.add_column(heading, justify="left" if heading in ("design", "layers") else "right", no_wrap=True)
+    for row in rows:
+        strip = Design.parse(row.design).strip
+        table.add_row(
+            row.digest[:8],
+            strip if len(strip) <= 28 else strip[:27] + "…",
+            f"{row.recall:.3f} [{row.recall_low:.2f}, {row.recall_high:.2f}]",
+            f"{row.lm_bits_per_byte:.3f}",
+            bytes_text(row.memory_bytes),
+        )
+    console.print(table)
+
+
+@contextmanager
+def _reading(storage: str) -> Iterator[Any]:
+    from sqlalchemy.orm import Session
+
+    from search.store import reader
+
+    with Session(reader(storage)) as session:
+        yield session
+
+
+@app.command()
+def status(name: Annotated[str | None, typer.Argument()] = None, storage: Storage = DEFAULT_STORAGE) -> None:
+    """How far the searches are, or one of them."""
+    with _one_line(), _reading(storage) as session:
+        from search.store import queries
+
+        for each in [name] if name else queries.search_names(session):
+            summary = queries.search_summary(session, each)
+            states = ", ".join(f"{count} {state}" for state, count in summary.counts.items() if count)
+            typer.echo(f"{each}: {summary.finished} of {summary.trials} finished ({states or 'nothing yet'})")
+            for warning in queries.control_warnings(session, each):
+                typer.echo(f"  {warning}")
+
+
+@app.command()
+def front(
+    name: str,
+    format: Annotated[str, typer.Option(help="table, json or csv.")] = "table",
+    storage: Storage = DEFAULT_STORAGE,
+) -> None:
+    """The designs of a search that no other beats."""
+    with _one_line():
+        if format not in ("table", "json", "csv"):
+            raise ValueError(f"format = {format!r}: must be one of table, json, csv")
+        with _reading(storage) as session:
+            from search.store import queries
+
+            rows = queries.front(session, name)
+    fields = (
+        "design",
+        "digest",
+        "recall",
+        "recall_low",
+        "recall_high",
+        "lm_bits_per_byte",
+        "memory_bytes",
+        "parameters",
+    )
+    data = [
+        {field: getattr(row, field) for field in fields} | {"strip": Design.parse(row.design).strip} for row in rows
+    ]
+    if format == "table":
+        _print_front(_console(), rows)
+    elif format == "json":
+        typer.echo(json.dumps(data, indent=2))
+    else:
+        text = io.StringIO()
+        table = csv.DictWriter(text, [*fields, "strip"], lineterminator="\n")
+        table.writeheader()
+        table.writerows(data)
+        typer.echo(text.getvalue(), nl=False)
+
+
+def _design(text: str, storage: str, search: str | None = None) -> Design:
+    """The design written as `text`, or the one in the database whose digest starts so."""
+    if not re.fullmatch(r"[0-9a-f]+", text):
+        return Design.parse(text)
+    with _reading(storage) as session:
+        from search.store import queries
+
+        return queries.find_design(session, text, search)
+
+
+def _scale(name: str) -> Scale:
+    if name not in SCALES:
+        raise ValueError(f"scale = {name!r}: must be one of {', '.join(SCALES)}")
+    return SCALES[name]
+
+
+def _print_cost(design: Design, scale: Scale, context: int, batch: int, dtype: str) -> None:
+    found = cost(design, scale, context=context, batch=batch, dtype=dtype)
+    typer.echo(f"At {scale.name}, context {context}, batch {batch}, {dtype}:")
+    typer.echo(f"  parameters {found.parameters / 1e6:.1f} M, {found.flops_per_token / 1e9:.3f} GFLOPs a token")
+    typer.echo(
+        f"  memory {bytes_text(found.memory_bytes)} = "
+        f"KV cache {bytes_text(found.kv_bytes)} + state {bytes_text(found.state_bytes)}"
+    )
+
+
+@app.command("cost")
+def cost_command(
+    design: str,
+    scale: Annotated[str, typer.Option(help=f"One of {', '.join(SCALES)}.")] = "340m",
+    context: int = 4096,
+    batch: int = 1,
+    dtype: Annotated[str, typer.Option(help=f"One of {', '.join(DTYPE_BYTES)}.")] = "bfloat16",
+    storage: Storage = DEFAULT_STORAGE,
+) -> None:
+    """What a design costs when deployed."""
+    with _one_line():
+        _print_cost(_design(design, storage), _scale(scale), context, batch, dtype)
+
+
+@app.command()
+def show(design: str, storage: Storage = DEFAULT_STORAGE) -> None:
+    """A design: its layers, cost and results. DESIGN is its text or the start of its digest."""
+    with _one_line():
+        found = _design(design, storage)
+        typer.echo(f"{found}\ndigest {found.digest}\nlayers {found.strip}")
+        for index, layer in enumerate(found.layers):
+            typer.echo(f"  {index:3}  {layer}")
+        _print_cost(found, SCALES["340m"], 4096, 1, "bfloat16")
+        try:
+            with _reading(storage) as session:
+                from search.store import queries
+
+                results = queries.results(session, found)
+        except ValueError:
+            results = []  # no database, so no results
+    for name, row in results:
+        figures = row.reason or ""
+        if row.recall is not None:
+            figures = (
+                f"recall {row.recall:.3f} [{row.recall_low:.3f}, {row.recall_high:.3f}], "
+                f"{row.lm_bits_per_byte:.3f} bits a byte"
+            )
+        typer.echo(f"search {name}: {row.state} {figures}")
+
+
+@app.command()
+def score(design: str, protocol: str = "quick", text: str | None = None) -> None:
+    """Trains and scores one design, without a search."""
+    with _one_line():
+        from proxies.protocol import named
+        from proxies.text import Corpus
+
+        chosen, parsed = named(protocol), Design.parse(design)
+        layer_shapes(parsed, chosen.scale)
+        if text == "":
+            raise ValueError("text = '': must be a file or a folder")
+        corpus = Corpus.load(text)
+        from proxies.evaluate import rungs
+
+        for report in rungs(parsed, chosen, corpus):
+            figures = ", ".join(f"{key} {value:.4f}" for key, value in report.metrics.items())
+            typer.echo(f"{report.budget:.0%} of the training: {figures}")
+
+
+@app.command()
+def export(
+    name: str,
+    design: str,
+    out: Annotated[Path, typer.Option(help="A new or empty folder.")],
+    scale: Annotated[str, typer.Option(help=f"One of {', '.join(SCALES)}.")] = "340m",
+    storage: Storage = DEFAULT_STORAGE,
+) -> None:
+    """Writes a design of a search as a model folder of flash-linear-attention."""
+    with _one_line():
+        from search.export import fla
+        from search.store import queries
+
+        found = _design(design, storage, name)
+        with _reading(storage) as session:
+            summary = queries.search_summary(session, name)
+            rows = [row for search, row in queries.results(session, found) if search == name]
+        if not rows:
+            raise ValueError(f"design = {design!r}: search {name!r} has not evaluated it")
+        provenance = {
+            "search": name,
+            "protocol": f"{summary.protocol['name']} ({summary.protocol_digest})",
+            "state of its evaluation": rows[0].state,
+            "proposed as": rows[0].origin,
+            "evaluated": datetime.fromtimestamp(rows[0].finished).isoformat(" ", "seconds") if rows[0].finished else "",
+            "plait": version(),
+        }
+        computed = ("memory_bytes", "parameters", "flops_per_token")
+        scores = {key: value for key, value in rows[0].metrics.items() if value is not None and key not in computed}
+        for path in fla.export(found, _scale(scale), out, provenance=provenance, scores=scores):
+            typer.echo(path)
+
+
+@app.command()
+def dashboard(storage: Storage = DEFAULT_STORAGE, port: int = 8501) -> None:
+    """Opens the dashboard on this machine."""
+    page = Path(__file__).parents[1] / "dashboard" / "app.py"
+    options = ["--server.port", str(port), "--server.address", "127.0.0.1", "--server.headless", "true"]
+    os.execv(
+        sys.executable, [sys.executable, "-m", "streamlit", "run", str(page), *options, "--", "--storage", storage]
+    )
+
+
+@app.command()
+def doctor(storage: Storage = DEFAULT_STORAGE) -> None:
+    """What this machine offers a search."""
+    import importlib.metadata
+    import platform
+
+    import torch
+
+    from search.runner import num_cores
+    from search.store import writer
+
+    typer.echo(f"python    {platform.python_version()}\ncpus      {num_cores()}")
+    typer.echo(f"torch     {torch.__version__}, {torch.get_num_threads()} threads")
+    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none; proxies train on the CPU"
+    typer.echo(f"gpu       {gpu}")
+    typer.echo("mixers    torch reference form for each of: " + ", ".join(MIXERS))
+    for package in ("ray", "optuna"):
+        typer.echo(f"{package:9} {importlib.metadata.version(package)}")
+    with _one_line():
+        writer(storage).dispose()
+        typer.echo(f"database  {storage} is writable")
+
+
+@app.command()
+def init(path: Annotated[Path, typer.Argument()] = Path("search.toml")) -> None:
+    """Writes a commented search.toml."""
+    with _one_line():
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(template())
+        except OSError as error:
+            raise ValueError(f"{path}: {error.strerror}") from None
+    typer.echo(f"Wrote {path}. Run it with: plait run --config {path}")
+
+
+if __name__ == "__main__":
+    app()

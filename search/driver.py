@@ -1,0 +1,205 @@
+"""What a search does next, and what it makes of each result. Knows the store and the proposer, nothing of Ray."""
+
+import json
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from search.config import MEASURED, SearchConfig
+from search.proposer import Past, Proposal, Proposer
+from search.stopping import goes_on
+from search.store import queries
+from search.store.pareto import Point
+from search.store.recorder import Lease, Recorder
+from search.store.tables import COMPLETE, STOPPED
+from space.cost import cost
+from space.design import Design
+from space.scale import SCALES
+
+MOST_LOSSES = 6  # workers lost in a row after which the machine, not the design, is to blame
+REQUIRED = ("recall", "recall_low", "recall_high", "lm_bits_per_byte")
+
+
+class Next(Enum):
+    """No design now: WAIT for one that is running, or FINISHED."""
+
+    WAIT = "wait"
+    FINISHED = "finished"
+
+
+class Watcher(Protocol):
+    """Told about trials as they start and end."""
+
+    def started(self, lease: Lease) -> None: ...
+
+    def ended(self, lease: Lease, state: str, metrics: Mapping[str, float], reason: str, seconds: float) -> None: ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a worker hands back at a rung: figures, or a failure with its one-line reason."""
+
+    rung: int = 0
+    budget: float = 0.0
+    final: bool = False
+    metrics: Mapping[str, float] | None = None
+    details: Mapping[str, Any] | None = None
+    failure: str = ""
+    traceback: str = ""
+    worker: str = ""
+
+    @property
+    def done(self) -> bool:
+        return self.final or bool(self.failure)
+
+    def to_json(self) -> str:
+        return json.dumps(self.__dict__)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Outcome":
+        return cls(**json.loads(text))
+
+
+def design_costs(config: SearchConfig, design: Design) -> dict[str, float]:
+    """The metrics that need no training, at the deployment scale."""
+    deployment = config.deployment
+    found = cost(design, SCALES[deployment.scale], context=deployment.context, dtype=deployment.dtype)
+    return {
+        "memory_bytes": found.memory_bytes,
+        "parameters": found.parameters,
+        "flops_per_token": found.flops_per_token,
+    }
+
+
+class Driver:
+    """One run of a search: hands out evaluations until the budget is met, and records what comes back."""
+
+    def __init__(
+        self, config: SearchConfig, engine: Engine, recorder: Recorder, watcher: Watcher, num_slots: int
+    ) -> None:
+        self.config, self.recorder, self.watcher, self.num_slots = config, recorder, watcher, num_slots
+        self.exhausted = False
+        self.losses_in_a_row = 0
+        self.last_loss = ""
+        self.running: dict[int, tuple[Lease, float]] = {}
+        with Session(engine) as session:
+            self.finished = queries.search_summary(session, config.name).finished
+            rows = queries.evaluations(session, config.name)
+            measured = queries.rungs(session, config.name)
+        costs = {row.id: row.metrics for row in rows}
+        self._rungs: dict[int, dict[int, Point]] = {}
+        for item in measured:
+            self._note(item.rung, item.evaluation, {**costs[item.evaluation], **item.metrics})
+        self._costs: dict[int, Mapping[str, float]] = {}
+        self._origins = {row.id: row.origin for row in rows}
+        history = [Past(Design.parse(row.design), self._values(row.metrics, row.state)) for row in rows]
+        self._proposer = Proposer(
+            config.space, config.objectives, config.sampler, config.seed, history,
+            infeasible=self._infeasible, on_infeasible=self._record_infeasible,
+        )  # fmt: skip
+
+    def next(self) -> Lease | Next:
+        """The next evaluation to run."""
+        if self.losses_in_a_row >= MOST_LOSSES:
+            return Next.WAIT if self.running else Next.FINISHED
+        if len(self.running) >= self.num_slots or self.finished + len(self.running) >= self.config.trials:
+            return Next.WAIT if self.running else Next.FINISHED
+        lease = self.recorder.lease_queued()
+        while lease is None:
+            proposal = self._proposer.ask()
+            if proposal is None:
+                self.exhausted = True
+                return Next.WAIT if self.running else Next.FINISHED
+            lease = self.recorder.lease(proposal.design, proposal.origin, design_costs(self.config, proposal.design))
+            if lease is not None:
+                self._origins[lease.evaluation] = proposal.origin
+        self._costs[lease.evaluation] = design_costs(self.config, lease.design)
+        self.running[lease.evaluation] = (lease, time.monotonic())
+        self.watcher.started(lease)
+        return lease
+
+    def measured(self, evaluation: int, outcome: Outcome) -> bool:
+        """Records a rung; returns whether the trial goes on."""
+        if evaluation not in self.running:
+            return False
+        lease, started = self.running[evaluation]
+        reason = outcome.failure or self._what_is_wrong(outcome.metrics or {})
+        if reason:
+            self.recorder.fail(evaluation, reason, outcome.traceback, time.monotonic() - started)
+            self._end(lease, "failed", {}, reason, started)
+            return False
+        metrics = {**self._costs[evaluation], **(outcome.metrics or {})}
+        self.recorder.rung(evaluation, outcome.rung, outcome.budget, outcome.metrics or {}, outcome.worker)
+        point = self._note(outcome.rung, evaluation, metrics)
+        if outcome.final:
+            state = COMPLETE
+        elif point is not None and not self._goes_on(evaluation, outcome, point):
+            state = STOPPED
+        else:
+            return True
+        self.recorder.finish(evaluation, state, metrics, outcome.details or {}, time.monotonic() - started)
+        self._end(lease, state, metrics, "", started)
+        return False
+
+    def lost(self, evaluation: int, why: str = "") -> None:
+        """The worker of an evaluation died: it is queued again, a few times."""
+        if evaluation in self.running:
+            self.losses_in_a_row += 1
+            self.last_loss = why
+            lease, started = self.running.pop(evaluation)
+            again = self.recorder.lose(evaluation)
+            reason = "worker died" + (", will run again" if again else ", given up")
+            self.watcher.ended(lease, "lost", {}, reason, time.monotonic() - started)
+
+    def _end(self, lease: Lease, state: str, metrics: Mapping[str, float], reason: str, started: float) -> None:
+        del self.running[lease.evaluation]
+        self.finished += 1
+        self.losses_in_a_row = 0
+        self._proposer.tell(lease.design, self._values(metrics, state))
+        self.watcher.ended(lease, state, metrics, reason, time.monotonic() - started)
+
+    def _values(self, metrics: Mapping[str, Any], state: str) -> tuple[float, ...] | None:
+        if state != COMPLETE or any(metrics.get(name) is None for name in self.config.objectives):
+            return None
+        return tuple(float(metrics[name]) for name in self.config.objectives)
+
+    def _what_is_wrong(self, metrics: Mapping[str, float]) -> str:
+        required = dict.fromkeys((*(name for name in self.config.objectives if name in MEASURED), *REQUIRED))
+        for name in required:
+            if metrics.get(name) is None:
+                return f"missing_metric: {name}"
+        for name in (*required, *metrics):
+            if not math.isfinite(metrics[name]):
+                return f"non_finite: {name}"
+        return ""
+
+    def _note(self, rung: int, evaluation: int, metrics: Mapping[str, Any]) -> Point | None:
+        """Keeps what stopping compares: the declared metric, or every objective."""
+        names = self.config.objectives
+        if self.config.stopping not in ("none", "pareto"):
+            names = {self.config.stopping: names[self.config.stopping]}
+        point = queries.point(metrics, names)
+        if point is not None:
+            self._rungs.setdefault(rung, {})[evaluation] = point
+        return point
+
+    def _goes_on(self, evaluation: int, outcome: Outcome, point: Point) -> bool:
+        if self.config.stopping == "none" or self._origins.get(evaluation) == "anchor":
+            return True
+        rivals = [other for key, other in self._rungs[outcome.rung].items() if key != evaluation]
+        return goes_on(point, rivals, outcome.budget)
+
+    def _infeasible(self, design: Design) -> str | None:
+        limit = self.config.deployment.memory_limit
+        needed = design_costs(self.config, design)["memory_bytes"]
+        return f"memory_bytes = {needed:.0f}: must be at most {limit}" if limit and needed > limit else None
+
+    def _record_infeasible(self, proposal: Proposal, reason: str) -> None:
+        costs = design_costs(self.config, proposal.design)
+        self.recorder.infeasible(proposal.design, proposal.origin, costs, reason)

@@ -1,0 +1,72 @@
+"""How a running search looks: one live line in a terminal, one plain line per finished trial elsewhere."""
+
+import time
+from collections.abc import Mapping
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from search.store.recorder import Lease
+
+WIDTH = 80
+
+
+def bytes_text(value: float) -> str:
+    """A number of bytes as a person reads it: `8.0 KiB`, `12.3 MiB`, `1.5 GiB`."""
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20)):
+        if value >= size:
+            return f"{value / size:.1f} {unit}"
+    return f"{value / 2**10:.1f} KiB"
+
+
+class Progress:
+    """Watches a search: `done` of `total` finished at the start, `num_slots` trials at a time."""
+
+    def __init__(self, console: Console, done: int, total: int) -> None:
+        self.console, self.done, self.total = console, done, total
+        self.running = self.failed = self.most_running = 0
+        self.seconds: list[float] = []
+        self.best: float | None = None
+        self._live = Live(console=console, get_renderable=self._line, refresh_per_second=2, transient=True)
+
+    def __enter__(self) -> "Progress":
+        if self.console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.console.is_terminal:
+            self._live.stop()
+
+    def started(self, lease: Lease) -> None:
+        self.running += 1
+        self.most_running = max(self.running, self.most_running)
+
+    def ended(self, lease: Lease, state: str, metrics: Mapping[str, float], reason: str, seconds: float) -> None:
+        self.running -= 1
+        self.failed += state == "failed"
+        if state != "lost":
+            self.done += 1
+            self.seconds.append(seconds)
+        recall = metrics.get("recall")
+        if state == "complete" and recall is not None:
+            self.best = max(recall, self.best if self.best is not None else recall)
+        if state in ("failed", "lost") or not self.console.is_terminal:
+            figures = reason
+            if recall is not None:
+                figures = f"recall {recall:.3f}  {bytes_text(metrics['memory_bytes'])}"
+            line = f"{self.done}/{self.total}  {state:8}  {figures}  {lease.design}"
+            self.console.print(line, markup=False, highlight=False, overflow="ellipsis", no_wrap=True)
+
+    def _line(self) -> Text:
+        best = "-" if self.best is None else f"{self.best:.3f}"
+        words = f"{self.done}/{self.total} done, {self.running} running, {self.failed} failed, best recall {best}"
+        if self.seconds:
+            mean = sum(self.seconds) / len(self.seconds)
+            left = mean * max(0, self.total - self.done) / max(1, self.most_running)
+            words += f", {time.strftime('%H:%M:%S', time.gmtime(left))} left"
+        return Text(words[:WIDTH])

@@ -1,0 +1,185 @@
+"""Proposing designs: Optuna behind `ask` and `tell`, and everything Optuna leaves to its user.
+
+The study lives in memory and is rebuilt from what the database holds. Anchors (designs whose result is known or
+published) come first. A design is never proposed twice: a repeat is drawn again, then replaced by a new neighbour of a
+known design, then by whatever is left of the space. A design that is not feasible is told apart and passed over.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
+from optuna.study import StudyDirection
+from optuna.trial import TrialState
+
+from space.design import Design, Layer
+from space.presets import preset
+from space.space import SearchSpace
+
+REDRAWS = 20
+POPULATION = 12
+_MAX_LISTED = 200_000  # spaces larger than this are not listed to find what is left
+_DIRECTIONS = {"max": StudyDirection.MAXIMIZE, "min": StudyDirection.MINIMIZE}
+_PREFERRED = ("gated_deltanet", "hgrn2")
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A design to evaluate and where it came from: anchor, sampler or neighbour."""
+
+    design: Design
+    origin: str
+
+
+@dataclass(frozen=True)
+class Past:
+    """A design already in the search; `values` are its objectives if it has finished with scores."""
+
+    design: Design
+    values: tuple[float, ...] | None = None
+
+
+class Proposer:
+    """Asks for new designs of `space`; `None` says that the space is exhausted.
+
+    `infeasible` gives the reason why a design may not be trained, or None; `on_infeasible` hears of those passed over.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        objectives: Mapping[str, str],
+        sampler: str = "nsga2",
+        seed: int = 0,
+        history: Iterable[Past] = (),
+        *,
+        infeasible: Callable[[Design], str | None] = lambda design: None,
+        on_infeasible: Callable[[Proposal, str], None] = lambda proposal, reason: None,
+    ) -> None:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.space = space
+        self.infeasible, self.on_infeasible = infeasible, on_infeasible
+        past = list(history)
+        self._seen: dict[str, Design] = {item.design.digest: item.design for item in past}
+        self._trials: dict[str, int] = {}
+        start = seed * 1_000_003 + len(past)
+        self._random = random.Random(start)
+        directions = [_DIRECTIONS[direction] for direction in objectives.values()]
+        self._study = optuna.create_study(directions=directions, sampler=_sampler(sampler, start % 2**32))
+        self._study.add_trials([trial for item in past if (trial := self._trial(item)) is not None])
+        self._anchors = iter(anchors(space))
+        self._grid = self._listed(random.Random(seed)) if sampler == "grid" else None
+
+    def ask(self) -> Proposal | None:
+        """A new, feasible design, or None when there is none left."""
+        for proposal in self._candidates():
+            if proposal.design.digest in self._seen:
+                continue
+            self._seen[proposal.design.digest] = proposal.design
+            reason = self.infeasible(proposal.design)
+            if reason is None:
+                return proposal
+            self.on_infeasible(proposal, reason)
+        return None
+
+    def tell(self, design: Design, values: Sequence[float] | None) -> None:
+        """The objectives of a design that was asked for, or None when it has no scores."""
+        number = self._trials.pop(design.digest, None)
+        if number is not None:
+            state = TrialState.FAIL if values is None else TrialState.COMPLETE
+            self._study.tell(number, values, state=state)
+        elif (trial := self._trial(Past(design, None if values is None else tuple(values)))) is not None:
+            self._study.add_trial(trial)
+
+    def _candidates(self) -> Iterator[Proposal]:
+        """Designs in the order they are preferred; some may be known already."""
+        for design in self._anchors:
+            yield Proposal(design, "anchor")
+        if self._grid is not None:
+            for design in self._grid:
+                yield Proposal(design, "sampler")
+            return
+        for _ in range(REDRAWS):
+            trial = self._study.ask()
+            design = self.space.suggest(trial)
+            if design.digest in self._seen:
+                self._study.tell(trial, state=TrialState.FAIL)
+                continue
+            self._trials[design.digest] = trial.number
+            yield Proposal(design, "sampler")
+            if self.infeasible(design) is not None:
+                self.tell(design, None)
+        known = [design for design in self._seen.values() if self.space.contains(design)]
+        self._random.shuffle(known)
+        for design in known:
+            steps = self.space.neighbours(design)
+            self._random.shuffle(steps)
+            for step in steps:
+                yield Proposal(step, "neighbour")
+        for design in self.space.enumerate():
+            yield Proposal(design, "neighbour")
+
+    def _listed(self, order: random.Random) -> Iterator[Design]:
+        """The whole space in an order of its own, or in the order of enumeration where it is too large to hold."""
+        if self.space.size > _MAX_LISTED:
+            return self.space.enumerate()
+        designs = list(self.space.enumerate())
+        order.shuffle(designs)
+        return iter(designs)
+
+    def _trial(self, past: Past) -> optuna.trial.FrozenTrial | None:
+        """What Optuna would have recorded for a design, None for one that is outside the space."""
+        if not self.space.contains(past.design):
+            return None
+        recording = _Recording(self.space.encode(past.design))
+        self.space.suggest(recording)
+        return optuna.trial.create_trial(
+            state=TrialState.FAIL if past.values is None else TrialState.COMPLETE,
+            values=past.values,
+            params=recording.params,
+            distributions=recording.distributions,
+        )
+
+
+class _Recording:
+    """A trial that answers from a design's encoding and notes what it was asked."""
+
+    def __init__(self, answers: Mapping[str, Any]) -> None:
+        self.answers = answers
+        self.params: dict[str, Any] = {}
+        self.distributions: dict[str, BaseDistribution] = {}
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        self.distributions[name] = CategoricalDistribution(choices)
+        self.params[name] = self.answers[name]
+        return self.answers[name]
+
+    def suggest_float(self, name: str, low: float, high: float) -> float:
+        self.distributions[name] = FloatDistribution(low, high)
+        self.params[name] = self.answers[name]
+        return float(self.answers[name])
+
+
+def anchors(space: SearchSpace) -> list[Design]:
+    """Pure attention, each pure backbone, and the study's 3:1 and 6:1 with two backbones: those that `space` has."""
+    linear = [Layer.parse(text) for text in space.linear]
+    preferred = sorted(linear, key=lambda layer: layer.mixer not in _PREFERRED)[:2]
+    found: list[Design] = []
+    for depth in space.depth:
+        found.append(Design.hybrid(depth, Layer("full"), ()))
+        found += [Design.hybrid(depth, layer, ()) for layer in linear]
+        for layer in preferred:
+            for name in ("map-3-1", "map-6-1"):
+                found.append(Design.hybrid(depth, layer, preset(name, depth).full_layers))
+    return [design for design in dict.fromkeys(found) if space.contains(design)]
+
+
+def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
+    if name == "nsga2":
+        return optuna.samplers.NSGAIISampler(population_size=POPULATION, seed=seed)
+    if name == "tpe":
+        return optuna.samplers.TPESampler(multivariate=True, group=True, seed=seed)
+    return optuna.samplers.RandomSampler(seed=seed)

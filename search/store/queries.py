@@ -1,0 +1,222 @@
+"""The read side, for the command line and the dashboard. Every function takes a session and gives plain values."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Row, func, select
+from sqlalchemy.orm import Session
+
+from search.store.pareto import non_dominated
+from search.store.tables import COMPLETE, FINISHED, INFEASIBLE, RUNNING, STATES, Evaluation, Rung, Search
+from space.design import Design
+
+SOLVED = 0.9
+"""Recall that pure attention must reach, and some pure backbone must not, for a search's scores to mean anything."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSummary:
+    """A search, what defines it, and how many of its evaluations are in each state."""
+
+    id: int
+    name: str
+    created: float
+    space: Mapping[str, Any]
+    protocol: Mapping[str, Any]
+    protocol_digest: str
+    config: Mapping[str, Any]
+    objectives: Mapping[str, str]
+    trials: int
+    counts: Mapping[str, int]
+    driver: str | None
+    driver_expires: float | None
+
+    @property
+    def finished(self) -> int:
+        return sum(self.counts[state] for state in FINISHED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationRow:
+    """One evaluation as it stands. `rung` is the last one measured, None before the first."""
+
+    id: int
+    number: int
+    design: str
+    digest: str
+    state: str
+    origin: str
+    attempts: int
+    reason: str | None
+    recall: float | None
+    recall_low: float | None
+    recall_high: float | None
+    lm_bits_per_byte: float | None
+    memory_bytes: float | None
+    parameters: float | None
+    seconds: float | None
+    started: float | None
+    finished: float | None
+    metrics: Mapping[str, Any] = field(repr=False, default_factory=dict)
+    rung: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class RungRow:
+    """What an evaluation measured at one rung."""
+
+    evaluation: int
+    rung: int
+    budget: float
+    metrics: Mapping[str, Any]
+    recorded: float
+
+
+_FIELDS = (
+    Evaluation.id, Evaluation.number, Evaluation.design, Evaluation.design_digest.label("digest"), Evaluation.state,
+    Evaluation.origin, Evaluation.attempts, Evaluation.reason, Evaluation.recall, Evaluation.recall_low,
+    Evaluation.recall_high, Evaluation.lm_bits_per_byte, Evaluation.memory_bytes, Evaluation.parameters,
+    Evaluation.seconds, Evaluation.started, Evaluation.finished, Evaluation.metrics,
+)  # fmt: skip
+
+
+def search_names(session: Session) -> list[str]:
+    """The names of all searches, newest first."""
+    return list(session.scalars(select(Search.name).order_by(Search.created.desc(), Search.id.desc())))
+
+
+def search_summary(session: Session, name: str) -> SearchSummary:
+    """The search `name`. Raises ValueError naming those there are."""
+    search = session.scalar(select(Search).where(Search.name == name))
+    if search is None:
+        raise ValueError(f"search = {name!r}: must be one of {', '.join(search_names(session)) or '(there are none)'}")
+    counts = dict.fromkeys(STATES, 0)
+    grouped = select(Evaluation.state, func.count()).where(Evaluation.search_id == search.id).group_by(Evaluation.state)
+    counts.update((state, count) for state, count in session.execute(grouped))
+    return SearchSummary(
+        id=search.id,
+        name=search.name,
+        created=search.created,
+        space=search.space,
+        protocol=search.protocol,
+        protocol_digest=search.protocol_digest,
+        config=search.config,
+        objectives=search.config["objectives"],
+        trials=search.config["trials"],
+        counts=counts,
+        driver=search.driver,
+        driver_expires=search.driver_expires,
+    )
+
+
+def evaluations(session: Session, name: str, states: Sequence[str] = STATES) -> list[EvaluationRow]:
+    """The evaluations of the search `name` that are in one of `states`, in the order they were proposed."""
+    last = select(func.max(Rung.rung)).where(Rung.evaluation_id == Evaluation.id).scalar_subquery().label("rung")
+    rows = session.execute(
+        select(*_FIELDS, last)
+        .join(Search)
+        .where(Search.name == name, Evaluation.state.in_(states))
+        .order_by(Evaluation.number)
+    )
+    return [_row(row) for row in rows]
+
+
+def rungs(session: Session, name: str) -> list[RungRow]:
+    """Every rung that evaluations of the search `name` reached, in the order of evaluation and rung."""
+    rows = session.execute(
+        select(Rung.evaluation_id.label("evaluation"), Rung.rung, Rung.budget, Rung.metrics, Rung.recorded)
+        .join(Evaluation)
+        .join(Search)
+        .where(Search.name == name)
+        .order_by(Evaluation.number, Rung.rung)
+    )
+    return [RungRow(**row._mapping) for row in rows]
+
+
+def front(session: Session, name: str) -> list[EvaluationRow]:
+    """The complete evaluations of the search `name` that no other dominates in its objectives; ties are kept.
+
+    Best in the first objective first, then in the others, then in the order they were proposed.
+    """
+    objectives = search_summary(session, name).objectives
+    rows = evaluations(session, name, (COMPLETE,))
+    points = {index: point(row.metrics, objectives) for index, row in enumerate(rows)}
+    known = [(index, place) for index, place in points.items() if place is not None]
+    return [rows[known[index][0]] for index in non_dominated([place for _, place in known])]
+
+
+def point(metrics: Mapping[str, Any], objectives: Mapping[str, str]) -> tuple[float, ...] | None:
+    """The objectives' values, signed so that smaller is better; None when one is missing."""
+    if any(metrics.get(name) is None for name in objectives):
+        return None
+    return tuple(-metrics[name] if direction == "max" else metrics[name] for name, direction in objectives.items())
+
+
+def find_design(session: Session, digest: str, search: str | None = None) -> Design:
+    """The design whose digest starts with `digest`. Raises ValueError when there is none, or several."""
+    query = select(Evaluation.design).where(Evaluation.design_digest.startswith(digest, autoescape=True)).distinct()
+    if search is not None:
+        query = query.join(Search).where(Search.name == search)
+    found = list(session.scalars(query.limit(3)))
+    if not found:
+        raise ValueError(f"design = {digest!r}: no evaluation here has a digest that starts so")
+    if len(found) > 1:
+        raise ValueError(f"design = {digest!r}: several designs start so, give more digits")
+    return Design.parse(found[0])
+
+
+def results(session: Session, design: Design) -> list[tuple[str, EvaluationRow]]:
+    """Every evaluation of `design`, with the name of its search."""
+    rows = session.execute(
+        select(Search.name.label("search"), *_FIELDS)
+        .join(Search)
+        .where(Evaluation.design_digest == design.digest)
+        .order_by(Search.created)
+    )
+    return [(row.search, _row(row, skip=("search",))) for row in rows]
+
+
+def details(session: Session, evaluation: int) -> tuple[Mapping[str, Any], str | None]:
+    """What the scores of an evaluation were made of, and its traceback if it failed."""
+    row = session.get_one(Evaluation, evaluation)
+    return row.details, row.traceback
+
+
+def control_warnings(session: Session, name: str) -> list[str]:
+    """What is wrong with the controls: sentences, none when all is well or the controls have not finished.
+
+    Pure attention must reach recall SOLVED, and one of the pure backbones must stay below it.
+    """
+    solved, weak = [], []
+    for row in evaluations(session, name, (COMPLETE,)):
+        if row.origin != "anchor" or row.recall is None:
+            continue
+        design = Design.parse(row.design)
+        if design.num_full == design.depth:
+            solved.append(row.recall)
+        elif len(set(design.layers)) == 1 and design.backbones:
+            weak.append(row.recall)
+    warnings = []
+    if solved and max(solved) < SOLVED:
+        warnings.append(
+            f"Control failed: pure attention reached recall {max(solved):.2f}, not {SOLVED}: "
+            "the training is too short or the task too hard, and the ranking may be noise."
+        )
+    if weak and min(weak) >= SOLVED:
+        warnings.append(
+            f"Control failed: every pure backbone reached recall {SOLVED}: the task is too easy to tell designs apart."
+        )
+    return warnings
+
+
+def _row(row: Row[Any], skip: tuple[str, ...] = ()) -> EvaluationRow:
+    return EvaluationRow(**{key: value for key, value in row._mapping.items() if key not in skip})
+
+
+__all__ = [
+    "COMPLETE", "FINISHED", "INFEASIBLE", "RUNNING", "SOLVED", "STATES",
+    "EvaluationRow", "RungRow", "SearchSummary",
+    "control_warnings", "details", "evaluations", "find_design", "front", "point", "results", "rungs",
+    "search_names", "search_summary",
+]  # fmt: skip

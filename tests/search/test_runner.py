@@ -1,0 +1,152 @@
+"""A search on real Ray: it ends, it can be killed at any moment, and a bad trial is one line."""
+
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from sqlalchemy import Engine
+from sqlalchemy.orm import Session
+
+from proxies.evaluate import Report
+from proxies.protocol import Protocol
+from proxies.text import Corpus
+from search.config import SearchConfig
+from search.runner import run
+from search.store import queries, writer
+from space import Design
+
+ROOT = Path(__file__).parents[2]
+TINY = Path(__file__).with_name("tiny.toml")
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """`plait run` on the tiny search in `folder`."""
+    command = [sys.executable, "-m", "search.cli", "run", "--config", str(TINY), *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
+
+
+def rows(folder: Path, state: str = "%") -> list[tuple[str, str, float]]:
+    """Design, state and time of the end of the evaluations there are."""
+    if not (folder / "plait.db").exists():
+        return []
+    with sqlite3.connect(f"file:{folder}/plait.db?mode=ro", uri=True, timeout=10) as connection:
+        try:
+            query = "SELECT design, state, finished FROM evaluations WHERE state LIKE ? ORDER BY number"
+            return connection.execute(query, (state,)).fetchall()
+        except sqlite3.OperationalError:
+            return []  # no tables yet
+
+
+def wait_for(condition: Callable[[], object], process: subprocess.Popen[str], seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+def test_kill_9_of_the_driver_at_three_moments_loses_and_repeats_nothing(tmp_path: Path) -> None:
+    finished: list[tuple[str, str, float]] = []
+    for moment in (
+        lambda: rows(tmp_path, "running"),  # the first trial has just begun
+        lambda: len(rows(tmp_path, "complete")) >= 2,
+        lambda: len(rows(tmp_path, "complete")) >= 4,
+    ):
+        process = start(tmp_path)
+        wait_for(moment, process)
+        process.kill()
+        process.wait()
+        seen = rows(tmp_path, "complete")
+        assert set(finished) <= set(seen)
+        finished = seen
+    last = start(tmp_path)
+    output = last.communicate(timeout=120)[0]
+    assert last.returncode == 0, output
+    done = rows(tmp_path)
+    assert set(finished) <= set(done)
+    assert len(done) == len({design for design, _, _ in done}) == 6
+    assert {state for _, state, _ in done} == {"complete"}
+    # pure attention and the pure backbones come first, once
+    assert {design for design, _, _ in done[:3]} == {"2xfull", "2xgla", "2xhgrn"}
+
+    more = start(tmp_path, "--trials", "9")
+    output = more.communicate(timeout=120)[0]
+    assert more.returncode == 0 and "Space exhausted: all 7 designs" in output
+    assert set(done) < set(rows(tmp_path)) and len(rows(tmp_path)) == 7
+    assert "Front: " in output and "plait dashboard" in output
+    assert "\x1b" not in output and "Traceback" not in output
+
+
+def test_an_interrupt_ends_within_5_seconds_and_says_how_to_go_on(tmp_path: Path) -> None:
+    process = start(tmp_path, "--trials", "7")
+    wait_for(lambda: rows(tmp_path, "running") and rows(tmp_path, "complete"), process)
+    process.send_signal(signal.SIGINT)
+    begun = time.monotonic()
+    output = process.communicate(timeout=30)[0]
+    assert time.monotonic() - begun < 5
+    assert process.returncode == 130
+    assert re.search(r"Stopped with \d of 7 finished; go on with: plait run --config .*tiny\.toml --trials 7", output)
+    assert not rows(tmp_path, "running") and "Traceback" not in output
+
+
+class Heard:
+    """A watcher that keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.ends: list[tuple[str, str, str]] = []
+
+    def started(self, lease: object) -> None:
+        pass
+
+    def ended(self, lease, state, metrics, reason, seconds) -> None:  # type: ignore[no-untyped-def]
+        self.ends.append((str(lease.design), state, reason))
+
+
+def faulty(design: Design, protocol: Protocol, corpus: Corpus) -> Iterator[Report]:
+    """What a training may do wrong, by design."""
+    metrics = {"recall": 0.5, "recall_low": 0.4, "recall_high": 0.6, "lm_bits_per_byte": 3.0}
+    marker = Path(corpus.source)
+    match str(design):
+        case "2xgla":
+            metrics["recall"] = float("nan")
+        case "2xhgrn":
+            del metrics["recall"]
+        case "2xfull":
+            raise RuntimeError("the kernel failed\nand says more on other lines")
+        case "2xgla+full@1" if not marker.exists():
+            marker.touch()
+            os._exit(1)
+    yield Report(rung=0, num_rungs=1, budget=1.0, metrics=metrics, details={})
+
+
+def outcomes(engine: Engine) -> dict[str, queries.EvaluationRow]:
+    with Session(engine) as session:
+        return {row.design: row for row in queries.evaluations(session, "tiny")}
+
+
+def test_a_bad_trial_fails_alone_with_one_line_and_a_dead_worker_is_tried_again(tmp_path: Path) -> None:
+    engine = writer(f"sqlite:///{tmp_path}/plait.db")
+    corpus = Corpus(bytes(range(256)) * 200, str(tmp_path / "marker"))
+    heard = Heard()
+    config = SearchConfig.read(TINY).with_options(trials=7)
+    assert run(config, corpus, engine, heard, rungs=faulty).finished == 7
+    rows = outcomes(engine)
+    assert {row.state for row in rows.values()} == {"complete", "failed"}
+    assert rows["2xgla"].reason == "non_finite: recall" and rows["2xgla"].recall is None
+    assert rows["2xhgrn"].reason == "missing_metric: recall"
+    assert rows["2xfull"].reason == "RuntimeError: the kernel failed"
+    with Session(engine) as session:
+        traceback = queries.details(session, rows["2xfull"].id)[1]
+    assert traceback is not None and "and says more on other lines" in traceback
+    again = rows["2xgla+full@1"]
+    assert (again.state, again.attempts) == ("complete", 2)
+    assert ("2xgla+full@1", "lost", "worker died, will run again") in heard.ends

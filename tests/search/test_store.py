@@ -1,0 +1,95 @@
+"""The store: one schema, one writer, nothing lost."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from search.store import queries, reader, writer
+from search.store.recorder import MAX_ATTEMPTS, Definition, Recorder, driver_token
+from space import Design, SearchSpace
+
+SPACE = SearchSpace(depth=(4,), linear=("gla", "retnet"))
+CONFIG = {"objectives": {"recall": "max", "memory_bytes": "min"}, "trials": 4}
+ROOT = Path(__file__).parents[2]
+
+
+def definition(**changes: object) -> Definition:
+    fields = {"name": "s", "space": SPACE, "protocol": {"steps": 1}, "protocol_digest": "p", "config": CONFIG}
+    return Definition(**{**fields, "version": "0", **changes})  # type: ignore[arg-type]
+
+
+class StoreContract:
+    """What holds for every kind of database."""
+
+    def test_nothing_finished_is_repeated_and_what_ran_is_leased_again(self, engine: Engine) -> None:
+        recorder = Recorder.open(engine, definition())
+        done, torn = (recorder.lease(Design.parse(t), "anchor", {"memory_bytes": 1.0}) for t in ("4xgla", "4xretnet"))
+        assert done and torn
+        recorder.finish(done.evaluation, "complete", {"recall": 0.5}, {"nan": float("nan")}, 1.0)
+        with Session(engine) as session:
+            session.execute(text("UPDATE searches SET driver = 'elsewhere:1:1', driver_expires = 0"))
+            session.commit()
+        again = Recorder.open(engine, definition())
+        lease = again.lease_queued()
+        assert lease is not None and lease.design == torn.design
+        assert again.lease_queued() is None
+        assert again.lease(Design.parse("4xgla"), "sampler", {}) is None
+        for _ in range(MAX_ATTEMPTS - 2):
+            assert again.lose(lease.evaluation)
+            assert again.lease_queued()
+        assert not again.lose(lease.evaluation)
+        with Session(engine) as session:
+            assert [row.design for row in queries.front(session, "s")] == ["4xgla"]
+            assert queries.search_summary(session, "s").counts["lost"] == 1
+
+    def test_a_second_live_driver_is_refused(self, engine: Engine) -> None:
+        Recorder.open(engine, definition())
+        with pytest.raises(ValueError, match=f"another plait run drives it .{driver_token()}"):
+            Recorder.open(engine, definition())
+
+    def test_two_runs_with_one_name_and_different_configs_do_not_merge(self, engine: Engine) -> None:
+        Recorder.open(engine, definition()).close()
+        with pytest.raises(ValueError, match=r"protocol\.steps is 1 there and 2 here"):
+            Recorder.open(engine, definition(protocol={"steps": 2}, protocol_digest="q"))
+        larger = SearchSpace(depth=(4,), linear=("gla", "retnet", "hgrn2"))
+        with pytest.raises(ValueError, match="--resume"):
+            Recorder.open(engine, definition(space=larger))
+        Recorder.open(engine, definition(space=larger), extend=True).close()
+
+
+class TestSQLite(StoreContract):
+    @pytest.fixture
+    def engine(self, tmp_path: Path) -> Engine:
+        return writer(f"sqlite:///{tmp_path}/a.db")
+
+    def test_a_reader_cannot_write(self, engine: Engine, tmp_path: Path) -> None:
+        with Session(reader(f"sqlite:///{tmp_path}/a.db")) as session, pytest.raises(DBAPIError):
+            session.execute(text("DELETE FROM searches"))
+
+
+@pytest.mark.skipif("PLAIT_TEST_POSTGRES" not in os.environ, reason="PLAIT_TEST_POSTGRES names no database")
+class TestPostgreSQL(StoreContract):
+    @pytest.fixture
+    def engine(self) -> Engine:
+        engine = writer(os.environ["PLAIT_TEST_POSTGRES"])
+        with engine.begin() as connection:
+            connection.execute(text("TRUNCATE searches CASCADE"))
+        return engine
+
+
+def test_eight_processes_open_a_new_file_and_all_succeed(tmp_path: Path) -> None:
+    script = f"from search.store import writer; writer('sqlite:///{tmp_path}/new.db')"
+    started = [subprocess.Popen([sys.executable, "-c", script], cwd=ROOT) for _ in range(8)]
+    assert [process.wait(60) for process in started] == [0] * 8
+
+
+@pytest.mark.parametrize("url", ["nonsense", "mysql://x/y", "sqlite://", "sqlite:////no/such/folder/a.db"])
+def test_a_storage_that_cannot_be_opened_is_named(url: str) -> None:
+    with pytest.raises(ValueError, match="storage = "):
+        writer(url)
