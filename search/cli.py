@@ -21,7 +21,6 @@ from search.config import BUILT_IN, SearchConfig, template
 from search.progress import Progress, bytes_text
 from space.cost import DTYPE_BYTES, cost, layer_shapes
 from space.design import Design
-from space.mixers import MIXERS
 from space.scale import SCALES, Scale
 
 app = typer.Typer(
@@ -338,14 +337,17 @@ def doctor(storage: Storage = DEFAULT_STORAGE) -> None:
 
     import torch
 
+    from proxies.ops.kernels import KERNELS, choose
     from search.runner import num_cores
     from search.store import writer
 
     typer.echo(f"python    {platform.python_version()}\ncpus      {num_cores()}")
     typer.echo(f"torch     {torch.__version__}, {torch.get_num_threads()} threads")
-    gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else "none; proxies train on the CPU"
-    typer.echo(f"gpu       {gpu}")
-    typer.echo("mixers    torch reference form for each of: " + ", ".join(MIXERS))
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    found = torch.cuda.get_device_name() if device.type == "cuda" else "none"
+    typer.echo(f"gpu       {found}; searches train on the CPU in this version")
+    for op in KERNELS:
+        typer.echo(f"  {op:13} {choose(op, device).reason}")
     for package in ("ray", "optuna"):
         typer.echo(f"{package:9} {importlib.metadata.version(package)}")
     with _one_line():
