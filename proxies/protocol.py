@@ -7,10 +7,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
+from space.design import nearest
 from space.scale import Scale
 
 VERSION = 1  # raised when the code that makes scores changes their meaning
@@ -150,9 +150,7 @@ def _override(settings: Any, overrides: Mapping[str, Any], where: str) -> Any:
     changed: dict[str, Any] = {}
     for key, value in overrides.items():
         if key not in known:
-            close = get_close_matches(key, known, n=1)
-            hint = f" (did you mean {close[0]!r}?)" if close else ""
-            raise ValueError(f"{where} key {key!r}: must be one of {', '.join(known)}{hint}")
+            raise ValueError(f"{where} key {key!r}: must be one of {', '.join(known)}{nearest(key, known)}")
         current = getattr(settings, key)
         if isinstance(value, Mapping):
             value = _override(current, value, f"{where}.{key}")
@@ -185,5 +183,5 @@ PROTOCOLS: dict[str, Protocol] = {
 def named(name: str, overrides: Mapping[str, Any] | None = None) -> Protocol:
     """The protocol `name`, with `overrides` nested as in `Protocol.to_dict`. Raises ValueError for unknown names."""
     if name not in PROTOCOLS:
-        raise ValueError(f"protocol = {name!r}: must be one of {', '.join(PROTOCOLS)}")
+        raise ValueError(f"protocol = {name!r}: must be one of {', '.join(PROTOCOLS)}{nearest(name, PROTOCOLS)}")
     return PROTOCOLS[name].with_overrides(overrides or {})

@@ -36,7 +36,7 @@ class Suggesting(Searcher):
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         if error or not result:
-            self._driver.lost(self._evaluations[trial_id], "worker process ended unexpectedly")
+            self._driver.lost(self._evaluations[trial_id])
         else:
             self.measured(trial_id, result)
         self._evaluations.pop(trial_id)

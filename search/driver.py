@@ -86,7 +86,6 @@ class Driver:
         self.config, self.recorder, self.watcher, self.num_slots = config, recorder, watcher, num_slots
         self.exhausted = False
         self.losses_in_a_row = 0
-        self.last_loss = ""
         self.running: dict[int, tuple[Lease, float]] = {}
         with Session(engine) as session:
             self.finished = queries.search_summary(session, config.name).finished
@@ -147,11 +146,10 @@ class Driver:
         self._end(lease, state, metrics, "", started)
         return False
 
-    def lost(self, evaluation: int, why: str = "") -> None:
+    def lost(self, evaluation: int) -> None:
         """The worker of an evaluation died: it is queued again, a few times."""
         if evaluation in self.running:
             self.losses_in_a_row += 1
-            self.last_loss = why
             lease, started = self.running.pop(evaluation)
             again = self.recorder.lose(evaluation)
             reason = "worker died" + (", will run again" if again else ", given up")

@@ -109,7 +109,7 @@ def run(
                 _tune(driver, config, corpus, address, rungs)
         if driver.losses_in_a_row >= MOST_LOSSES:
             raise ValueError(
-                f"{driver.losses_in_a_row} workers died in a row ({driver.last_loss}): look at the machine's memory; "
+                f"{driver.losses_in_a_row} workers died in a row: look at the machine's memory; "
                 "nothing finished is lost, and the same command goes on"
             )
         return Ending(driver.finished, driver.exhausted)

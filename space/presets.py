@@ -4,10 +4,9 @@ Sources are the released configurations and papers named in `source`; `mark` say
 """
 
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from itertools import pairwise
 
-from space.design import Design, Layer
+from space.design import Design, Layer, nearest
 from space.mixers import BACKBONES
 
 
@@ -75,9 +74,7 @@ def preset(name: str, depth: int | None = None, backbone: str | None = None) -> 
     backbone is not one of ours and none is given.
     """
     if name not in PRESETS:
-        close = get_close_matches(name, PRESETS, n=1)
-        hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise ValueError(f"preset = {name!r}: must be one of {', '.join(PRESETS)}{hint}")
+        raise ValueError(f"preset = {name!r}: must be one of {', '.join(PRESETS)}{nearest(name, PRESETS)}")
     published = PRESETS[name]
     linear = backbone or published.linear
     if linear not in BACKBONES:
