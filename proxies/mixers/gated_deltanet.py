@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from proxies.layers import GatedRMSNorm, Linear, Stacked, unit_length
+from proxies.fusion import fused
+from proxies.layers import GatedRMSNorm, Linear, Stacked
 from proxies.mixers.base import Mixer, merge_heads, split_heads
 from proxies.ops.gated_delta import gated_delta
 from space.mixers import Shape
@@ -38,10 +39,18 @@ class GatedDeltaNet(Mixer, Stacked):
         self.dt_bias[replica] = step + torch.log(-torch.expm1(-step))
 
     def forward(self, x_KBTD: Tensor) -> Tensor:
-        q, k, v = (self.input(name, x_KBTD, silu=True) for name in "qkv")
-        q, k = (unit_length(split_heads(y, self.shape.key_dim)) for y in (q, k))
-        beta = self.b_proj(x_KBTD).sigmoid().flatten(0, 1)
-        step = F.softplus(self.a_proj(x_KBTD) + self.dt_bias[:, None, None])
-        decay = -(self.A_log.exp()[:, None, None] * step).flatten(0, 1)
-        mixed = gated_delta(q, k, split_heads(v, self.shape.value_dim), beta, decay)
-        return self.o_proj(self.o_norm(merge_heads(mixed, self.num_replicas), self.g_proj(x_KBTD)))
+        q, k, v, gate, step, strength = self.project(x_KBTD, "qkvgab")
+        q = self.mix_near("q", q, silu=True, unit=self.shape.key_dim)
+        k = self.mix_near("k", k, silu=True, unit=self.shape.key_dim)
+        v = self.mix_near("v", v, silu=True)
+        q, k = (split_heads(y, self.shape.key_dim) for y in (q, k))
+        decay = log_decay(step, self.dt_bias, self.A_log).flatten(0, 1)
+        strength = strength.sigmoid().flatten(0, 1)
+        mixed = gated_delta(q, k, split_heads(v, self.shape.value_dim), strength, decay)
+        return self.o_proj(self.o_norm(merge_heads(mixed, self.num_replicas), gate))
+
+
+@fused
+def log_decay(step_KBTH: Tensor, bias_KH: Tensor, log_rate_KH: Tensor) -> Tensor:
+    """`-exp(A) softplus(step + bias)`, in float32."""
+    return -log_rate_KH.exp()[:, None, None] * F.softplus(step_KBTH.float() + bias_KH[:, None, None])
