@@ -41,20 +41,20 @@ class Linear(Stacked):
 
     def forward(self, x_KBTD: Tensor) -> Tensor:
         if self.bias is None:
-            return project(x_KBTD, [self])[0]
+            return project(x_KBTD, [self.weight])[0]
         y = torch.baddbmm(self.bias[:, None].to(x_KBTD.dtype), x_KBTD.flatten(1, -2), self.weight.mT)
         return y.view(*x_KBTD.shape[:-1], -1)
 
 
-def project(x_KBTD: Tensor, linears: Iterable[Linear]) -> list[Tensor]:
-    """One input through several matrices without a bias, `[K, B, T, out]` each.
+def project(x_KBTD: Tensor, weights: Iterable[Tensor]) -> list[Tensor]:
+    """One input through several matrices `[K, out, in]`: `[K, B, T, out]` each.
 
     On a GPU they share one backward pass, and those with few columns one matrix product.
     """
     if not x_KBTD.is_cuda:
         rows = x_KBTD.flatten(1, -2)
-        return [torch.bmm(rows, linear.weight.mT).view(*x_KBTD.shape[:-1], -1) for linear in linears]
-    weights: list[Tensor] = [linear.weight for linear in linears]
+        return [torch.bmm(rows, weight.mT).view(*x_KBTD.shape[:-1], -1) for weight in weights]
+    weights = list(weights)
     wide = [weight for weight in weights if weight.shape[1] >= _NARROW]
     narrow = [weight for weight in weights if weight.shape[1] < _NARROW]
     if not narrow:
@@ -146,39 +146,46 @@ class RMSNorm(Stacked):
     def _weight_for(self, x: Tensor) -> Tensor:
         return self.weight.view(len(x), *[1] * (x.dim() - 2), -1)
 
-    def _kernel(self, x: Tensor, residual: Tensor | None = None, gate: Tensor | None = None) -> Any:
+    def _kernel(self, x: Tensor, residual: Tensor | None = None, gate: Tensor | None = None, silu: bool = True) -> Any:
         from proxies.fused.rms_norm import RMSNormFunction
 
-        return RMSNormFunction.apply(x, self.weight, residual, gate, self.eps)
+        return RMSNormFunction.apply(x, self.weight, residual, gate, silu, self.eps)
 
 
 class GatedRMSNorm(RMSNorm):
-    """A norm over each head of `[K, B, T, H*dim]`, times the SiLU of a gate of the same shape."""
+    """A norm over each head of `[K, B, T, H*dim]`, times the SiLU or sigmoid of a gate of the same shape."""
+
+    def __init__(self, num_replicas: int, dim: int, eps: float = NORM_EPS, *, silu: bool = True) -> None:
+        super().__init__(num_replicas, dim, eps)
+        self.silu = silu
 
     def forward(self, x_KBTD: Tensor, gate_KBTD: Tensor) -> Tensor:  # type: ignore[override]
         heads, gate = (y.unflatten(-1, (-1, self.weight.shape[-1])) for y in (x_KBTD, gate_KBTD))
         if x_KBTD.is_cuda:
-            return self._kernel(heads, gate=gate)[0].flatten(-2)
+            return self._kernel(heads, gate=gate, silu=self.silu)[0].flatten(-2)
         normal = _Normalise.apply(heads, heads.shape[-1], self.eps)
-        return (normal * self._weight_for(heads) * F.silu(gate)).flatten(-2)
+        open_gate = F.silu(gate) if self.silu else gate.sigmoid()
+        return (normal * self._weight_for(heads) * open_gate).flatten(-2)
 
 
 class ShortConv(Stacked):
-    """A causal convolution of width 4 on each channel: fla's ShortConvolution."""
+    """A causal convolution of width 4 on each channel, fla's ShortConvolution. A bias starts at zero."""
 
-    def __init__(self, num_replicas: int, dim: int, taps: int = 4) -> None:
+    def __init__(self, num_replicas: int, dim: int, taps: int = 4, *, bias: bool = False) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(num_replicas, dim, 1, taps))
+        self.bias = nn.Parameter(torch.zeros(num_replicas, dim)) if bias else None
 
     def forward(self, x_KBTD: Tensor, *, silu: bool = False, unit: int | None = None) -> Tensor:
         """With SiLU behind it, and heads of size `unit` brought to unit length, if asked."""
         if x_KBTD.is_cuda and (unit is None or unit & (unit - 1) == 0):
             from proxies.fused.short_conv import ShortConvFunction
 
-            return ShortConvFunction.apply(x_KBTD, self.weight, silu, unit, UNIT_EPS)
+            return ShortConvFunction.apply(x_KBTD, self.weight, self.bias, silu, unit, UNIT_EPS)
         if x_KBTD.is_cuda:
             return activate(self(x_KBTD, silu=silu), silu=False, unit=unit)
-        return activate(_CausalConv.apply(x_KBTD, self.weight), silu=silu, unit=unit)
+        y = _CausalConv.apply(x_KBTD, self.weight)
+        return activate(y if self.bias is None else y + self.bias[:, None, None], silu=silu, unit=unit)
 
 
 def activate(x_KBTD: Tensor, *, silu: bool = False, unit: int | None = None) -> Tensor:
@@ -201,7 +208,7 @@ class SwiGLU(nn.Module):
         self.down_proj = Linear(num_replicas, mlp_dim, width)
 
     def forward(self, x_KBTD: Tensor) -> Tensor:
-        return self.down_proj(_silu_times(*project(x_KBTD, [self.gate_proj, self.up_proj])))
+        return self.down_proj(_silu_times(*project(x_KBTD, [self.gate_proj.weight, self.up_proj.weight])))
 
 
 def rotate(x_BTHd: Tensor) -> Tensor:

@@ -37,7 +37,8 @@ class Mixer(nn.Module):
 
     def project(self, x_KBTD: Tensor, names: str, *others: nn.Module) -> list[Tensor]:
         """`x` through `<name>_proj` for each of the names, one letter each, and through other Linears."""
-        return project(x_KBTD, (*(self.get_submodule(f"{name}_proj") for name in names), *others))  # type: ignore[arg-type]
+        linears = (*(self.get_submodule(f"{name}_proj") for name in names), *others)
+        return project(x_KBTD, [linear.get_parameter("weight") for linear in linears])
 
     def mix_near(self, name: str, x_KBTD: Tensor, *, silu: bool, unit: int | None = None) -> Tensor:
         """What `name_proj` gave, through the short convolution if there is one, then SiLU and unit length if asked."""

@@ -1,13 +1,11 @@
 """Gated DeltaNet: the delta rule on a state that also decays, by a step size as in Mamba-2 (arXiv 2412.06464)."""
 
 import torch
-import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from proxies.fusion import fused
 from proxies.layers import GatedRMSNorm, Linear, Stacked
 from proxies.mixers.base import Mixer, merge_heads, split_heads
-from proxies.mixers.steps import start_steps
+from proxies.mixers.steps import log_decay, start_steps
 from proxies.ops.gated_delta import gated_delta
 from space.mixers import Shape
 
@@ -39,9 +37,3 @@ class GatedDeltaNet(Mixer, Stacked):
         strength = strength.sigmoid().flatten(0, 1)
         mixed = gated_delta(q, k, split_heads(v, self.shape.value_dim), strength, decay)
         return self.o_proj(self.o_norm(merge_heads(mixed, self.num_replicas), gate))
-
-
-@fused
-def log_decay(step_KBTH: Tensor, bias_KH: Tensor, log_rate_KH: Tensor) -> Tensor:
-    """`-exp(A) softplus(step + bias)`, in float32."""
-    return -log_rate_KH.exp()[:, None, None] * F.softplus(step_KBTH.float() + bias_KH[:, None, None])

@@ -1,12 +1,11 @@
 """Kimi Delta Attention: the gated delta rule with a decay for each key channel (arXiv 2510.26692)."""
 
 import torch
-import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from proxies.layers import Linear, RMSNorm, Stacked, unit_length
-from proxies.mixers.base import Mixer, split_heads
-from proxies.mixers.steps import start_steps
+from proxies.layers import GatedRMSNorm, Linear, Stacked
+from proxies.mixers.base import Mixer, merge_heads, split_heads
+from proxies.mixers.steps import log_decay, start_steps
 from proxies.ops.kda import kda
 from space.mixers import Shape
 
@@ -27,18 +26,19 @@ class KimiDeltaAttention(Mixer, Stacked):
         self.g_proj = nn.Sequential(
             self.linear(shape.value_dim), Linear(num_replicas, shape.value_dim, shape.values, bias=True)
         )
-        self.o_norm = RMSNorm(num_replicas, shape.value_dim)
+        self.o_norm = GatedRMSNorm(num_replicas, shape.value_dim, silu=False)
         self.o_proj = Linear(num_replicas, shape.values, shape.width)
 
     def start(self, replica: int, generator: Generator, std: float) -> None:
         start_steps(self.A_log.data[replica], self.dt_bias.data[replica], generator, smallest_rate=1.0)
 
     def forward(self, x_KBTD: Tensor) -> Tensor:
-        q, k, v = (self.input(name, x_KBTD, silu=True) for name in "qkv")
-        q, k = (unit_length(split_heads(y, self.shape.key_dim)) for y in (q, k))
-        beta = self.b_proj(x_KBTD).sigmoid().flatten(0, 1)
-        step = F.softplus(self.f_proj(x_KBTD) + self.dt_bias[:, None, None]).unflatten(-1, (self.shape.heads, -1))
-        decay = -(self.A_log.exp()[:, None, None, :, None] * step).flatten(0, 1)
-        mixed = kda(q, k, split_heads(v, self.shape.value_dim), decay, beta)
-        gate = self.g_proj(x_KBTD).sigmoid()
-        return self.o_proj(self.o_norm(mixed.unflatten(0, (self.num_replicas, -1))).flatten(-2) * gate)
+        q, k, v, strength, step, gate = self.project(x_KBTD, "qkvb", self.f_proj[0], self.g_proj[0])
+        q = self.mix_near("q", q, silu=True, unit=self.shape.key_dim)
+        k = self.mix_near("k", k, silu=True, unit=self.shape.key_dim)
+        v = self.mix_near("v", v, silu=True)
+        rates = self.A_log.repeat_interleave(self.shape.key_dim, dim=-1)
+        decay = log_decay(self.f_proj[1](step), self.dt_bias, rates)
+        q, k, decay = (split_heads(y, self.shape.key_dim) for y in (q, k, decay))
+        mixed = kda(q, k, split_heads(v, self.shape.value_dim), decay, strength.sigmoid().flatten(0, 1))
+        return self.o_proj(self.o_norm(merge_heads(mixed, self.num_replicas), self.g_proj[1](gate)))

@@ -4,23 +4,12 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from proxies.layers import Linear, RMSNorm, ShortConv, Stacked
+from proxies.fusion import fused
+from proxies.layers import Linear, RMSNorm, ShortConv, Stacked, project
 from proxies.mixers.base import Mixer, merge_heads, split_heads
-from proxies.mixers.steps import start_steps
+from proxies.mixers.steps import log_decay, start_steps
 from proxies.ops.simple_decay import simple_decay
 from space.mixers import Shape
-
-
-class BiasedConv(ShortConv):
-    """The short convolution with a bias, which starts at zero, and SiLU behind it."""
-
-    def __init__(self, num_replicas: int, dim: int) -> None:
-        super().__init__(num_replicas, dim)
-        self.bias = nn.Parameter(torch.zeros(num_replicas, dim))
-
-    def forward(self, x_KBTD: Tensor, *, silu: bool = True) -> Tensor:
-        y = super().forward(x_KBTD) + self.bias[:, None, None]
-        return (F.silu(y) if silu else y).to(x_KBTD.dtype)
 
 
 class Mamba2(Mixer, Stacked):
@@ -32,7 +21,7 @@ class Mamba2(Mixer, Stacked):
     def __init__(self, shape: Shape, num_replicas: int) -> None:
         super().__init__(shape, num_replicas)
         self.parts = [shape.values, shape.values + 2 * shape.key_dim, shape.heads]  # of in_proj: z; x, B, C; dt
-        self.conv1d = BiasedConv(num_replicas, self.parts[1])
+        self.conv1d = ShortConv(num_replicas, self.parts[1], bias=True)
         self.in_proj = self.linear(sum(self.parts))
         self.dt_bias = nn.Parameter(torch.empty(num_replicas, shape.heads))
         self.A_log = nn.Parameter(torch.empty(num_replicas, shape.heads))
@@ -45,13 +34,24 @@ class Mamba2(Mixer, Stacked):
 
     def forward(self, x_KBTD: Tensor) -> Tensor:
         shape = self.shape
-        gate, mixed, dt = self.in_proj(x_KBTD).split(self.parts, dim=-1)
-        x, b, c = self.conv1d(mixed).split([shape.values, shape.key_dim, shape.key_dim], dim=-1)
+        gate, mixed, step = project(x_KBTD, self.in_proj.weight.split(self.parts, dim=1))
+        x, b, c = self.conv1d(mixed, silu=True).split([shape.values, shape.key_dim, shape.key_dim], dim=-1)
         x = split_heads(x, shape.value_dim)
         b, c = (split_heads(y, shape.key_dim).expand(-1, -1, shape.heads, -1) for y in (b, c))
-        step = F.softplus(dt + self.dt_bias[:, None, None])
-        decay = -(self.A_log.exp()[:, None, None] * step).flatten(0, 1)
-        unscaled = (step * shape.key_dim**0.5).flatten(0, 1)[..., None]  # the op divides by the root of key_dim
-        mixed = merge_heads(simple_decay(c, b, x * unscaled, decay), self.num_replicas)
-        skipped = self.D.repeat_interleave(shape.value_dim, dim=-1)[:, None, None] * merge_heads(x, self.num_replicas)
-        return self.out_proj(self.norm((mixed + skipped) * F.silu(gate)))
+        decay = log_decay(step, self.dt_bias, self.A_log).flatten(0, 1)
+        written = _written(x, step.flatten(0, 1), self.dt_bias, shape.key_dim**0.5)
+        mixed = merge_heads(simple_decay(c, b, written, decay), self.num_replicas)
+        skip = self.D.repeat_interleave(shape.value_dim, dim=-1)[:, None, None]
+        return self.out_proj(self.norm(_gated(mixed, merge_heads(x, self.num_replicas), skip, gate)))
+
+
+@fused
+def _written(x_BTHd: Tensor, step_BTH: Tensor, bias_KH: Tensor, scale: float) -> Tensor:
+    """The values times their step size, and times what the op divides by."""
+    bias = bias_KH.repeat_interleave(len(x_BTHd) // len(bias_KH), dim=0)[:, None]
+    return (x_BTHd * (F.softplus(step_BTH.float() + bias) * scale)[..., None]).to(x_BTHd.dtype)
+
+
+@fused
+def _gated(mixed: Tensor, x: Tensor, skip: Tensor, gate: Tensor) -> Tensor:
+    return ((mixed + skip * x) * F.silu(gate)).to(mixed.dtype)

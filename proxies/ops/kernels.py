@@ -21,7 +21,6 @@ KERNELS = {  # op: module and function of fla
     "gla": ("fla.ops.gla", "chunk_gla"),
     "delta": ("fla.ops.delta_rule", "chunk_delta_rule"),
     "gated_delta": ("fla.ops.gated_delta_rule", "chunk_gated_delta_rule"),
-    "kda": ("fla.ops.kda", "chunk_kda"),
     "hgrn": ("fla.ops.hgrn", "chunk_hgrn"),
     "kda": ("fla.ops.kda", "chunk_kda"),
 }
