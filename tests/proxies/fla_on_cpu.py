@@ -37,9 +37,7 @@ def build(mixer: str, shape: Shape, layer_idx: int) -> nn.Module:
         return hgrn2.HGRN2Attention(num_heads=shape.heads, expand_ratio=None, **common)
     if mixer in ("gated_deltanet", "kda"):
         layer = gated_deltanet.GatedDeltaNet if mixer == "gated_deltanet" else kda.KimiDeltaAttention
-        return layer(
-            num_heads=shape.heads, head_dim=shape.key_dim, expand_v=shape.value_dim / shape.key_dim, **common
-        )
+        return layer(num_heads=shape.heads, head_dim=shape.key_dim, expand_v=shape.value_dim / shape.key_dim, **common)
     layer = {
         "retnet": multiscale_retention.MultiScaleRetention,
         "gla": gla.GatedLinearAttention,

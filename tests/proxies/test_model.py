@@ -119,8 +119,13 @@ def build_fla(mixer: str) -> nn.Module:
 @pytest.mark.parametrize(
     "text",
     [
-        "3xhgrn:conv=on", "3xgla:conv=on:expand_k=1.0", "3xhgrn2:conv=on", "3xdeltanet", "3xgated_deltanet",
-        "3xkda", "3xretnet",
+        "3xhgrn:conv=on",
+        "3xgla:conv=on:expand_k=1.0",
+        "3xhgrn2:conv=on",
+        "3xdeltanet",
+        "3xgated_deltanet",
+        "3xkda",
+        "3xretnet",
     ],
 )
 def test_weights_load_into_flas_model_and_start_as_it_does(text: str) -> None:
