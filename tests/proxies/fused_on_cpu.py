@@ -11,7 +11,7 @@ from torch import Tensor
 from proxies.fused.rms_norm import RMSNormFunction
 from proxies.fused.short_conv import ShortConvFunction
 
-K, B, T = 2, 3, 37
+K, B, T = 2, 1, 35
 Function = Callable[..., Sequence[Tensor]]
 
 
@@ -36,7 +36,7 @@ def norm(x: Tensor, weight: Tensor) -> Tensor:
     return normal * weight.view(len(x), *[1] * (x.dim() - 2), -1)
 
 
-@pytest.mark.parametrize("dim", [8, 24, 64])
+@pytest.mark.parametrize("dim", [24, 64])
 class TestRMSNorm:
     def test_alone(self, dim: int) -> None:
         assert_same(
@@ -61,9 +61,9 @@ class TestRMSNorm:
         )
 
 
-@pytest.mark.parametrize("silu", [True, False], ids=["silu", "linear"])
-@pytest.mark.parametrize(("dim", "unit"), [(24, None), (80, None), (32, 16)])
-@pytest.mark.parametrize("biased", [True, False], ids=["bias", "no-bias"])
+@pytest.mark.parametrize(
+    ("dim", "unit", "silu", "biased"), [(80, None, True, True), (24, None, False, False), (32, 16, True, False)]
+)
 def test_short_convolution(dim: int, unit: int | None, silu: bool, biased: bool) -> None:
     def plain(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> list[Tensor]:
         y = torch.stack([F.conv1d(F.pad(x[k].mT, (3, 0)), weight[k], groups=dim).mT for k in range(K)])
