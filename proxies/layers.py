@@ -68,7 +68,7 @@ def project(x_KBTD: Tensor, weights: Iterable[Tensor]) -> list[Tensor]:
 
 
 _NARROW = 16  # columns below which the tensor cores of a GPU are not fed
-_FILLED, _FEWEST_ROWS = 264, 256  # tiles that fill a GPU; rows worth a tile
+_FILLED, _FEWEST_ROWS = 128, 256  # tiles that fill a GPU; rows worth a tile
 
 
 class _FanOut(torch.autograd.Function):
@@ -171,9 +171,9 @@ class GatedRMSNorm(RMSNorm):
 class ShortConv(Stacked):
     """A causal convolution of width 4 on each channel, fla's ShortConvolution. A bias starts at zero."""
 
-    def __init__(self, num_replicas: int, dim: int, taps: int = 4, *, bias: bool = False) -> None:
+    def __init__(self, num_replicas: int, dim: int, *, bias: bool = False) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.empty(num_replicas, dim, 1, taps))
+        self.weight = nn.Parameter(torch.empty(num_replicas, dim, 1, 4))
         self.bias = nn.Parameter(torch.zeros(num_replicas, dim)) if bias else None
 
     def forward(self, x_KBTD: Tensor, *, silu: bool = False, unit: int | None = None) -> Tensor:

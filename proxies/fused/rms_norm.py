@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 _TILE = 2048  # numbers a program holds at a time
-_BLOCKS = 4  # of rows, one after the other, in a program of the backward pass
+_BLOCKS = 8  # of rows, one after the other, in a program of the backward pass
 
 
 class RMSNormFunction(torch.autograd.Function):
@@ -95,7 +95,7 @@ def _norm_backward(
     replica = tl.program_id(1).to(tl.int64)
     column = tl.arange(0, BD)
     scale = tl.load(weight + replica * D + column, mask=column < D, other=0.0).to(tl.float32)
-    grad_scale = tl.zeros([BD], dtype=tl.float32)
+    grad_scale = tl.zeros([BR, BD], dtype=tl.float32)
     for block in range(BLOCKS):
         row = (tl.program_id(0) * BLOCKS + block) * BR + tl.arange(0, BR)
         inside = (row < rows)[:, None] & (column < D)[None, :]
@@ -111,11 +111,11 @@ def _norm_backward(
             grad_logits = grad * normal * scale[None, :] * slope
             tl.store(grad_gate + at, grad_logits.to(grad_gate.dtype.element_ty), mask=inside)
             grad *= open_ * (logits if SILU else 1.0)
-        grad_scale += tl.sum(grad * normal, 0)
+        grad_scale += grad * normal
         grad *= scale[None, :]
         grad = inverse * (grad - normal * (tl.sum(grad * normal, 1) / D)[:, None])
         if ADD:
             grad += tl.load(grad_total + at, mask=inside, other=0.0).to(tl.float32)
         tl.store(grad_x + at, grad.to(grad_x.dtype.element_ty), mask=inside)
     at = (replica * tl.num_programs(0) + tl.program_id(0)) * D + column
-    tl.store(parts + at, grad_scale, mask=column < D)
+    tl.store(parts + at, tl.sum(grad_scale, 0), mask=column < D)

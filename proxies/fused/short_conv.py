@@ -1,9 +1,9 @@
-"""The causal short convolution with SiLU and unit length behind it, in one pass over memory each way.
+"""The causal short convolution with SiLU and unit length behind it, in one pass over memory.
 
-    z_t = bias + sum_j weight_j x_(t - W + 1 + j)        a = silu(z)        y = a / sqrt(sum over the head of a^2 + eps)
+    z_t = bias + sum_j weight_j x_(t - 3 + j)        a = silu(z)        y = a / sqrt(sum over the head of a^2 + eps)
 
-Only x is kept: the backward pass computes z again, for a row and the W - 1 rows after it, from tiles that are in cache.
-The gradient of the weight is summed over tiles first, so it does not depend on the order in which programs run.
+Only x is kept. The backward pass computes z again: one kernel makes the gradients of z, weight and bias, a second one
+that of x. A program walks a whole sequence, so weights' gradients are summed over sequences only, in a fixed order.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ _ROWS, _CHANNELS = 32, 64  # of a tile
 
 
 class ShortConvFunction(torch.autograd.Function):
-    """`(x, weight, bias, silu, head, eps) -> y`: x and y `[K, B, T, D]`, weight `[K, D, 1, W]`, bias `[K, D]` or None.
+    """`(x, weight, bias, silu, head, eps) -> y`: x and y `[K, B, T, D]`, weight `[K, D, 1, 4]`, bias `[K, D]` or None.
 
     `head` is the size of the heads to bring to unit length, a power of two that divides D, or None.
     """
@@ -38,14 +38,26 @@ class ShortConvFunction(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias = ctx.saved_tensors
-        sizes, grid, flags = _layout(x, weight, bias, ctx.silu, ctx.head)
-        grad_x = torch.empty_like(x)
-        taps = weight.shape[-1]
-        parts = torch.empty(len(x), x.shape[1] * grid[1], x.shape[-1], taps + 1, device=x.device)  # bias last
-        _conv_backward[grid](grad_y.contiguous(), x, weight, bias, grad_x, parts, *sizes, ctx.eps, **flags)
+        sizes, (sequences, tiles, blocks), flags = _layout(x, weight, bias, ctx.silu, ctx.head)
+        grad_z, grad_x = torch.empty_like(x), torch.empty_like(x)
+        parts = torch.empty(*x.shape[:2], 5, x.shape[-1], device=x.device)  # 4 taps, then the bias
+        grad_y = grad_y.contiguous()
+        _conv_backward[(sequences, blocks)](
+            grad_y,
+            x,
+            weight,
+            bias,
+            grad_z,
+            parts,
+            *sizes,
+            ctx.eps,
+            **flags | {"num_warps": 8},  # it keeps five sums
+        )
+        shape = {name: flags[name] for name in ("D", "BT", "BD", "num_warps")}
+        _conv_transposed[(sequences, tiles, blocks)](grad_z, weight, grad_x, *sizes, **shape)
         sums = parts.sum(1)
-        grad_bias = None if bias is None else sums[..., taps].to(bias.dtype)
-        return grad_x, sums[..., :taps].to(weight.dtype).view_as(weight), grad_bias, None, None, None
+        grad_bias = None if bias is None else sums[:, 4].to(bias.dtype)
+        return grad_x, sums[:, :4].mT.to(weight.dtype).unsqueeze(2), grad_bias, None, None, None
 
 
 def _layout(
@@ -55,63 +67,68 @@ def _layout(
     wide = head or min(_CHANNELS, triton.next_power_of_2(channels))
     grid = (num_replicas * batch, triton.cdiv(length, _ROWS), triton.cdiv(channels, wide))
     flags: dict[str, Any] = {"BIASED": bias is not None, "SILU": silu, "UNIT": head is not None}
-    flags |= {"W": weight.shape[-1], "BT": _ROWS, "BD": wide, "num_warps": 4}
-    return (batch, length, channels), grid, flags
+    flags |= {"D": channels, "BT": _ROWS, "BD": wide, "num_warps": 4}
+    return (batch, length), grid, flags
 
 
 @triton.jit
-def _mixed(
-    x, weight, bias, first, t, d, T, D, BIASED: tl.constexpr, W: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr
-):
-    """z at rows t of the sequence that starts at row `first`."""
-    z = tl.zeros([BT, BD], dtype=tl.float32)
-    if BIASED:
-        z += tl.load(bias + d, mask=d < D, other=0.0).to(tl.float32)[None, :]
-    for j in tl.static_range(W):
-        back = t - (W - 1) + j
-        inside = ((back >= 0) & (back < T))[:, None] & (d < D)[None, :]
-        tap = tl.load(weight + d * W + j, mask=d < D, other=0.0).to(tl.float32)
-        z += tl.load(x + (first + back)[:, None] * D + d[None, :], mask=inside, other=0.0).to(tl.float32) * tap[None, :]
-    return z
+def _tap(weight, j: tl.constexpr, d, D: tl.constexpr):
+    return tl.load(weight + d * 4 + j, mask=d < D, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def _row(x, t, d, T, D: tl.constexpr):
+    """Rows t of one sequence, zero outside of it."""
+    inside = ((t >= 0) & (t < T))[:, None] & (d < D)[None, :]
+    return tl.load(x + t[:, None] * D + d[None, :], mask=inside, other=0.0).to(tl.float32)
 
 
 @triton.jit
 def _conv_forward(
-    x, weight, bias, y, B, T, D, eps,
-    BIASED: tl.constexpr, SILU: tl.constexpr, UNIT: tl.constexpr, W: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr,
+    x, weight, bias, y, B, T, eps,
+    BIASED: tl.constexpr, SILU: tl.constexpr, UNIT: tl.constexpr, D: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     sequence = tl.program_id(0).to(tl.int64)
-    t, d = tl.program_id(1) * BT + tl.arange(0, BT), tl.program_id(2) * BD + tl.arange(0, BD)
     replica = sequence // B
+    x, y = x + sequence * T * D, y + sequence * T * D
+    t, d = tl.program_id(1) * BT + tl.arange(0, BT), tl.program_id(2) * BD + tl.arange(0, BD)
+    value = tl.zeros([BT, BD], dtype=tl.float32)
     if BIASED:
-        bias += replica * D
-    value = _mixed(x, weight + replica * D * W, bias, sequence * T, t, d, T, D, BIASED, W, BT, BD)
+        value += tl.load(bias + replica * D + d, mask=d < D, other=0.0).to(tl.float32)[None, :]
+    for j in tl.static_range(4):
+        value += _row(x, t - 3 + j, d, T, D) * _tap(weight + replica * D * 4, j, d, D)[None, :]
     if SILU:
         value *= tl.sigmoid(value)
     if UNIT:
         value *= tl.rsqrt(tl.sum(value * value, 1) + eps)[:, None]
     inside = (t < T)[:, None] & (d < D)[None, :]
-    tl.store(y + (sequence * T + t)[:, None] * D + d[None, :], value.to(y.dtype.element_ty), mask=inside)
+    tl.store(y + t[:, None] * D + d[None, :], value.to(y.dtype.element_ty), mask=inside)
 
 
 @triton.jit
 def _conv_backward(
-    grad_y, x, weight, bias, grad_x, parts, B, T, D, eps,
-    BIASED: tl.constexpr, SILU: tl.constexpr, UNIT: tl.constexpr, W: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr,
+    grad_y, x, weight, bias, grad_z, parts, B, T, eps,
+    BIASED: tl.constexpr, SILU: tl.constexpr, UNIT: tl.constexpr, D: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     sequence = tl.program_id(0).to(tl.int64)
-    t, d = tl.program_id(1) * BT + tl.arange(0, BT), tl.program_id(2) * BD + tl.arange(0, BD)
-    weight += sequence // B * D * W
+    replica = sequence // B
+    x, grad_y, grad_z = x + sequence * T * D, grad_y + sequence * T * D, grad_z + sequence * T * D
+    weight += replica * D * 4
     if BIASED:
-        bias += sequence // B * D
-    first = sequence * T
+        bias += replica * D
+    d = tl.program_id(1) * BD + tl.arange(0, BD)
+    w_0, w_1, w_2, w_3 = _tap(weight, 0, d, D), _tap(weight, 1, d, D), _tap(weight, 2, d, D), _tap(weight, 3, d, D)
+    grad_0, grad_1 = tl.zeros([BT, BD], dtype=tl.float32), tl.zeros([BT, BD], dtype=tl.float32)
+    grad_2, grad_3 = tl.zeros([BT, BD], dtype=tl.float32), tl.zeros([BT, BD], dtype=tl.float32)
     total = tl.zeros([BT, BD], dtype=tl.float32)
-    for ahead in tl.static_range(W):
-        row = t + ahead
-        z = _mixed(x, weight, bias, first, row, d, T, D, BIASED, W, BT, BD)
-        inside = (row < T)[:, None] & (d < D)[None, :]
-        at = (first + row)[:, None] * D + d[None, :]
-        grad = tl.load(grad_y + at, mask=inside, other=0.0).to(tl.float32)
+    for start in range(0, T, BT):
+        t = start + tl.arange(0, BT)
+        x_0, x_1 = _row(x, t - 3, d, T, D), _row(x, t - 2, d, T, D)
+        x_2, x_3 = _row(x, t - 1, d, T, D), _row(x, t, d, T, D)
+        z = x_0 * w_0[None, :] + x_1 * w_1[None, :] + x_2 * w_2[None, :] + x_3 * w_3[None, :]
+        if BIASED:
+            z += tl.load(bias + d, mask=d < D, other=0.0).to(tl.float32)[None, :]
+        grad = _row(grad_y, t, d, T, D)
         open_ = tl.sigmoid(z)
         if UNIT:
             value = z * open_ if SILU else z
@@ -120,16 +137,29 @@ def _conv_backward(
             grad = inverse * (grad - value * tl.sum(grad * value, 1)[:, None])
         if SILU:
             grad *= open_ * (1 + z * (1 - open_))
-        tap = tl.load(weight + d * W + (W - 1 - ahead), mask=d < D, other=0.0).to(tl.float32)
-        total += grad * tap[None, :]
-        if ahead == 0:
-            part = parts + ((sequence * tl.num_programs(1) + tl.program_id(1)) * D + d) * (W + 1)
-            if BIASED:
-                tl.store(part + W, tl.sum(grad, 0), mask=d < D)
-            for j in tl.static_range(W):
-                back = t - (W - 1) + j
-                seen = ((back >= 0) & (back < T))[:, None] & (d < D)[None, :]
-                value = tl.load(x + (first + back)[:, None] * D + d[None, :], mask=seen, other=0.0).to(tl.float32)
-                tl.store(part + j, tl.sum(grad * value, 0), mask=d < D)
+        inside = (t < T)[:, None] & (d < D)[None, :]
+        tl.store(grad_z + t[:, None] * D + d[None, :], grad.to(grad_z.dtype.element_ty), mask=inside)
+        grad_0 += grad * x_0
+        grad_1 += grad * x_1
+        grad_2 += grad * x_2
+        grad_3 += grad * x_3
+        total += grad
+    parts += sequence * 5 * D + d
+    tl.store(parts, tl.sum(grad_0, 0), mask=d < D)
+    tl.store(parts + D, tl.sum(grad_1, 0), mask=d < D)
+    tl.store(parts + 2 * D, tl.sum(grad_2, 0), mask=d < D)
+    tl.store(parts + 3 * D, tl.sum(grad_3, 0), mask=d < D)
+    tl.store(parts + 4 * D, tl.sum(total, 0), mask=d < D)
+
+
+@triton.jit
+def _conv_transposed(grad_z, weight, grad_x, B, T, D: tl.constexpr, BT: tl.constexpr, BD: tl.constexpr):
+    """x at t went into z at t .. t + 3."""
+    sequence = tl.program_id(0).to(tl.int64)
+    grad_z, grad_x, weight = grad_z + sequence * T * D, grad_x + sequence * T * D, weight + sequence // B * D * 4
+    t, d = tl.program_id(1) * BT + tl.arange(0, BT), tl.program_id(2) * BD + tl.arange(0, BD)
+    grad = tl.zeros([BT, BD], dtype=tl.float32)
+    for ahead in tl.static_range(4):
+        grad += _row(grad_z, t + ahead, d, T, D) * _tap(weight, 3 - ahead, d, D)[None, :]
     inside = (t < T)[:, None] & (d < D)[None, :]
-    tl.store(grad_x + (first + t)[:, None] * D + d[None, :], total.to(grad_x.dtype.element_ty), mask=inside)
+    tl.store(grad_x + t[:, None] * D + d[None, :], grad.to(grad_x.dtype.element_ty), mask=inside)

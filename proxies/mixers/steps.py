@@ -20,6 +20,7 @@ def start_steps(a_log: Tensor, dt_bias: Tensor, generator: Generator, smallest_r
     step = torch.rand(dt_bias.shape, generator=generator).mul(high - low).add(low).exp()
     dt_bias.copy_(step + torch.log(-torch.expm1(-step)))
 
+
 @fused
 def log_decay(step_KBTH: Tensor, bias_KH: Tensor, log_rate_KH: Tensor) -> Tensor:
     """`-exp(A) softplus(step + bias)`, in float32."""
