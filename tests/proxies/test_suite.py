@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from proxies.ladders import (
     LADDERS,
@@ -174,6 +175,27 @@ class TestTask:
             if name not in ("copy", "multi_value"):  # there the token at a query is the answer before
                 tokens = seen.tokens.gather(1, seen.positions), unseen.tokens.gather(1, unseen.positions)  # type: ignore[arg-type]
                 assert guess(tokens, labels) == pytest.approx(task.chance(rung), abs=0.02)
+
+    @pytest.mark.parametrize("name", [name for name in TASKS if name != "copy"])  # which is to look at one distance
+    def test_where_a_query_is_does_not_tell_where_its_answer_is(self, name: str) -> None:
+        task = build(VARIANTS[name])
+        batch = many(task, max(task.settings.loads))
+        assert batch.positions is not None
+        places = torch.arange(task.settings.length)
+        hits = (batch.tokens.unsqueeze(1) == batch.labels.unsqueeze(2)) & (places <= batch.positions.unsqueeze(2))
+        by_place = torch.zeros(len(places), len(places)).index_add(
+            0, batch.positions.flatten(), hits.flatten(0, 1).float()
+        )
+        assert by_place.max(1).values.sum() / batch.labels.numel() < 0.25
+
+    @every_task
+    def test_making_examples_never_waits_for_their_values(self, name: str) -> None:
+        """Fake tensors have no values: what asks for one, as `.item()` and masks do, raises."""
+        task = build(VARIANTS[name])
+        generator = torch.Generator().manual_seed(0)
+        with FakeTensorMode():
+            for load in task.settings.loads:
+                assert task.examples(load, 3, generator).tokens.shape == (3, task.settings.length)
 
     @every_task
     def test_permuted_labels_cannot_be_solved(self, name: str) -> None:
