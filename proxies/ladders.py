@@ -100,7 +100,7 @@ class MultiValue(Ladder):
 
     @property
     def largest(self) -> int:
-        return max(1, min(self.num_values // self.keys, self.length // (3 * self.keys)))
+        return min(self.num_values // self.keys, self.length // (3 * self.keys))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -217,7 +217,7 @@ class Needle(Ladder):
 
 @dataclass(frozen=True, kw_only=True)
 class Counting(Ladder):
-    """The `ranks` most frequent symbols, one more apart each. Load: symbols, each there `repeats` times or more."""
+    """The `ranks` most frequent symbols, `repeats` more each. Load: symbols, each there `repeats` times or more."""
 
     task: str = field(init=False, default="counting")
     loads: tuple[int, ...] = (4, 8, 16, 32)
@@ -226,7 +226,7 @@ class Counting(Ladder):
 
     def _check_own(self) -> None:
         check(self.task, "ranks", self.ranks, 1, (self.vocab - 1) // 2)
-        check(self.task, "repeats", self.repeats, 1, self.length)
+        check(self.task, "repeats", self.repeats, 1, (self.length - self.ranks) // (self.num_extra + self.ranks))
 
     @property
     def num_symbols(self) -> int:
@@ -238,8 +238,12 @@ class Counting(Ladder):
 
     @property
     def largest(self) -> int:
-        spare = self.length - self.ranks - self.ranks * (self.ranks + 1) // 2
-        return min(self.num_symbols, spare // self.repeats)
+        return min(self.num_symbols, (self.length - self.ranks) // self.repeats - self.num_extra)
+
+    @property
+    def num_extra(self) -> int:
+        """How many times `repeats` the ranks are there beyond what every symbol is."""
+        return self.ranks * (self.ranks + 1) // 2
 
 
 @dataclass(frozen=True, kw_only=True)

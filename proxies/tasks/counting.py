@@ -5,7 +5,7 @@ Three symbols once or more, two ranks, length 12, vocabulary 16 (symbols 1..13, 
     tokens    3 13  3  4 13 13 |  .  . 14  . 15  .
     labels    -  -  -  -  -  - |  -  - 13  -  3  -
 
-With r ranks, the i-th most frequent symbol is there r - i + 1 more times than those without a rank, in random order.
+With r ranks, the i-th most frequent symbol is there r - i + 2 times as often as those without a rank, in random order.
 Chance: one symbol in all of them. Ceiling: 1. RULER: common and frequent words (Hsieh et al., arXiv 2404.06654).
 """
 
@@ -25,8 +25,8 @@ class CountingTask(LadderTask[Counting]):
     def examples(self, load: int, count: int, generator: torch.Generator) -> Batch:
         settings, ranks, device = self.settings, self.settings.ranks, generator.device
         symbols = 1 + distinct(settings.num_symbols, load, count, generator)
-        extra = [torch.arange(rank, device=device) for rank in range(1, ranks + 1)]
-        template = torch.cat([torch.arange(load, device=device).repeat(settings.repeats), *extra])
+        shares = [torch.arange(size, device=device) for size in (*range(1, ranks + 1), load)]
+        template = torch.cat(shares).repeat(settings.repeats)
         context = len(template)
         order = template[distinct(context, context, count, generator)]
         positions = query_places(context, settings.length, 1, ranks, count, generator)

@@ -76,8 +76,8 @@ def counting(settings: Any, load: int, tokens: Tokens) -> int:
     first_rank = settings.vocab - settings.ranks
     counts = Counter(token for token in tokens if 0 < token < first_rank).most_common()
     rank = tokens[-1] - first_rank
-    assert len(counts) == load and min(count for _, count in counts) >= settings.repeats
-    assert [count for _, count in counts].count(counts[rank][1]) == 1
+    ranked = [settings.repeats * times for times in range(settings.ranks + 1, 1, -1)]
+    assert [count for _, count in counts] == ranked + [settings.repeats] * (load - settings.ranks)
     return counts[rank][0]
 
 

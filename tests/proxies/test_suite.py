@@ -342,7 +342,7 @@ class TestMixture:
         ("fuzzy", {"motif": 10}, r"fuzzy motif = 10: 6\^motif must be at most 65536"),
         ("fuzzy", {"alphabet": 1}, r"fuzzy alphabet = 1: must be a whole number in 2\.\.62"),
         ("counting", {"ranks": 0}, r"counting ranks = 0: must be a whole number in 1\.\.31"),
-        ("counting", {"repeats": 0}, r"counting repeats = 0: must be a whole number in 1\.\.128"),
+        ("counting", {"repeats": 0}, r"counting repeats = 0: must be a whole number in 1\.\.25"),
         ("state_tracking", {"group": "a5"}, r"state_tracking group = 'a5': must be 's3' or 'parity'"),
     ],
 )
