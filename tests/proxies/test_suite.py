@@ -27,7 +27,8 @@ from proxies.ladders import (
     Pairs,
     StateTracking,
 )
-from proxies.tasks import TASKS, Batch, LadderTask, MixtureTask, permuted
+from proxies.protocol import named
+from proxies.tasks import TASKS, Batch, LadderTask, MixtureTask, RecallTask, permuted
 from proxies.tasks.base import IGNORE, HeldOut
 from tests.proxies.solvers import SOLVERS
 
@@ -260,6 +261,13 @@ def test_permuted_labels_stay_where_labels_are() -> None:
     batch = Batch(torch.zeros(3, 4), torch.tensor([[1, IGNORE], [2, 4], [3, 5]]), torch.zeros(3, 2))
     seen = {tuple(permuted(batch, torch.Generator().manual_seed(seed)).labels.flatten().tolist()) for seed in range(99)}
     assert len(seen) == 12 and all(labels[1] == IGNORE and {labels[3], labels[5]} == {4, 5} for labels in seen)
+
+
+def test_pairs_have_the_examples_of_the_protocol_s_recall() -> None:
+    recall = replace(named("quick").recall, filler="random")
+    pairs = Pairs(vocab=recall.vocab, length=recall.length, loads=recall.pairs, filler=recall.filler)
+    for batches in zip(islice(build(pairs).training(0, 24), 3), RecallTask(recall).training(0, 24), strict=False):
+        assert all(torch.equal(x, y) for x, y in zip(*(batch.tensors for batch in batches), strict=True))
 
 
 def test_every_pair_of_k_hop_is_there_at_every_load() -> None:
