@@ -190,8 +190,8 @@ class Fuzzy(Ladder):
     def _check_own(self) -> None:
         check(self.task, "motif", self.motif, 1, self.length // 2 - 1)
         check(self.task, "alphabet", self.alphabet, 2, self.vocab - 2)
-        if self.alphabet**self.motif > 2**16:
-            raise ValueError(f"fuzzy motif = {self.motif}: {self.alphabet}^motif must be at most {2**16}")
+        if self.alphabet**self.motif > 4096:
+            raise ValueError(f"fuzzy motif = {self.motif}: {self.alphabet}^motif must be at most 4096")
 
     @property
     def num_keys(self) -> int:

@@ -27,9 +27,11 @@ from proxies.ladders import (
     Pairs,
     StateTracking,
 )
-from proxies.protocol import named
+from proxies.protocol import Training, named
 from proxies.tasks import TASKS, Batch, LadderTask, MixtureTask, RecallTask, permuted
 from proxies.tasks.base import IGNORE, HeldOut
+from proxies.trainer import Trainer
+from space.design import Design
 from tests.proxies.solvers import SOLVERS
 
 SMALL: dict[str, Any] = {"vocab": 16, "length": 12, "num_examples": 8}
@@ -312,6 +314,16 @@ class TestMixture:
                 assert torch.equal(held_out[rung].positions - 1, batch.positions)  # type: ignore[operator, arg-type]
                 assert mixture.chance(rung) == build(ladder).chance(rung)
 
+    def test_a_model_trains_on_it_and_is_measured_at_every_rung(self) -> None:
+        small = [replace(ladder, num_examples=4, loads=ladder.loads[:2]) for ladder in self.ladders]
+        task = MixtureTask(Mixture(ladders=tuple(small)))
+        training = Training(steps=2, batch=task.num_rungs, learning_rates=(1e-3,), num_seeds=1)
+        trainer = Trainer(Design.parse("1xfull"), named("quick"), task, training)
+        trainer.advance(2)
+        figures = trainer.measure("test")
+        assert list(figures) == list(task.rungs) and trainer.failed_at_K.tolist() == [-1]
+        assert all(0 <= figure.item() <= 1 for figure in figures.values())
+
     def test_figures_are_sorted_by_task_and_load(self) -> None:
         mixture = MixtureTask(Mixture(ladders=(Pairs(loads=(4, 8)), Copy(loads=(8,)))))
         figures = {"pairs_4": 0.9, "copy_8": 0.5, "pairs_8": 0.7}
@@ -347,7 +359,7 @@ class TestMixture:
         ("copy", {"alphabet": 63}, r"copy alphabet = 63: must be a whole number in 2\.\.62"),
         ("noisy", {"noise": 61}, r"noisy noise = 61: must be a whole number in 1\.\.60"),
         ("noisy", {"pairs": 24}, r"noisy pairs = 24: must be a whole number in 1\.\.23"),
-        ("fuzzy", {"motif": 10}, r"fuzzy motif = 10: 6\^motif must be at most 65536"),
+        ("fuzzy", {"motif": 10}, r"fuzzy motif = 10: 6\^motif must be at most 4096"),
         ("fuzzy", {"alphabet": 1}, r"fuzzy alphabet = 1: must be a whole number in 2\.\.62"),
         ("counting", {"ranks": 0}, r"counting ranks = 0: must be a whole number in 1\.\.31"),
         ("counting", {"repeats": 0}, r"counting repeats = 0: must be a whole number in 1\.\.25"),
