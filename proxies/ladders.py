@@ -222,11 +222,11 @@ class Counting(Ladder):
     task: str = field(init=False, default="counting")
     loads: tuple[int, ...] = (4, 8, 16, 32)
     repeats: int = 2
-    ranks: int = 2
+    ranks: int = 1
 
     def _check_own(self) -> None:
-        check(self.task, "ranks", self.ranks, 1, (self.vocab - 1) // 2)
-        check(self.task, "repeats", self.repeats, 1, (self.length - self.ranks) // (self.num_extra + self.ranks))
+        check(self.task, "ranks", self.ranks, 1, self.vocab // 2 - 1)
+        check(self.task, "repeats", self.repeats, 1, (self.length - self.ranks) // (self.num_extra + self.smallest))
 
     @property
     def num_symbols(self) -> int:
@@ -234,7 +234,7 @@ class Counting(Ladder):
 
     @property
     def smallest(self) -> int:
-        return self.ranks
+        return self.ranks + 1
 
     @property
     def largest(self) -> int:

@@ -46,7 +46,7 @@ DRAWN: dict[str, Ladder] = {
         Noisy(**SMALL, loads=(4,), pairs=2, noise=4),
         Fuzzy(**SMALL, loads=(2,), alphabet=3),
         Needle(**SMALL, loads=(8,)),
-        Counting(**SMALL, loads=(3,), repeats=1),
+        Counting(**SMALL, loads=(3,), repeats=1, ranks=2),
         StateTracking(**SMALL, loads=(6,)),
     )
 }
@@ -58,7 +58,7 @@ VARIANTS: dict[str, Ladder] = {
     "overwrite-3": Overwrite(vocab=48, length=64, loads=(1, 8), writes=3, num_examples=64),
     "k_hop-full": KHop(vocab=32, length=64, loads=(2, 5), chains=3, num_examples=64),
     "fuzzy-3": Fuzzy(vocab=32, length=64, loads=(1, 8), motif=3, alphabet=2, num_examples=64),
-    "counting-3": Counting(loads=(3, 10), ranks=3, repeats=1, num_examples=64),
+    "counting-3": Counting(loads=(4, 10), ranks=3, repeats=1, num_examples=64),
     "state_tracking-parity": StateTracking(loads=(2, 7, 128), group="parity", num_examples=64),
 }
 every_task = pytest.mark.parametrize("name", TASKS)
@@ -362,7 +362,7 @@ class TestMixture:
         ("fuzzy", {"motif": 10}, r"fuzzy motif = 10: 6\^motif must be at most 4096"),
         ("fuzzy", {"alphabet": 1}, r"fuzzy alphabet = 1: must be a whole number in 2\.\.62"),
         ("counting", {"ranks": 0}, r"counting ranks = 0: must be a whole number in 1\.\.31"),
-        ("counting", {"repeats": 0}, r"counting repeats = 0: must be a whole number in 1\.\.25"),
+        ("counting", {"repeats": 0}, r"counting repeats = 0: must be a whole number in 1\.\.42"),
         ("state_tracking", {"group": "a5"}, r"state_tracking group = 'a5': must be 's3' or 'parity'"),
     ],
 )
