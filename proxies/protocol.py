@@ -10,17 +10,12 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
+from proxies.ladders import check as _check
+from proxies.ladders import check_rising
 from space.design import nearest
 from space.scale import Scale
 
 VERSION = 1  # raised when the code that makes scores changes their meaning
-
-
-def _check(where: str, name: str, value: Any, low: float, high: float, kind: type = int) -> None:
-    number = isinstance(value, (int, float) if kind is float else int) and not isinstance(value, bool)
-    if not number or not low <= value <= high:
-        what = "a number" if kind is float else "a whole number"
-        raise ValueError(f"{where} {name} = {value!r}: must be {what} in {low:g}..{high:g}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,14 +63,18 @@ class Recall:
         _check("recall", "vocab", self.vocab, 4, 2**20)
         _check("recall", "length", self.length, 4, 2**20)
         _check("recall", "num_examples", self.num_examples, 1, 2**20)
-        if not self.pairs or list(self.pairs) != sorted(set(self.pairs)):
-            raise ValueError(f"recall pairs = {list(self.pairs)}: must be distinct and rising, at least one")
+        check_rising("recall", "pairs", self.pairs)
         for pairs in self.pairs:
             _check("recall", "pairs", pairs, 1, min(self.length // 4, self.vocab // 2 - 1))
         if self.training.batch % len(self.pairs):
             raise ValueError(
                 f"recall batch = {self.training.batch}: must be a multiple of the {len(self.pairs)} rungs of pairs"
             )
+
+    @property
+    def loads(self) -> tuple[int, ...]:
+        """The ladder, under the name that all ladders have."""
+        return self.pairs
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,14 @@
-"""From measurements to scores: choose a learning rate on validation data, then a mean with an interval over seeds."""
+"""From measurements to scores: choose a learning rate on validation data, then a figure with an interval over seeds.
+
+A ladder's accuracies by load are summed up as a capacity or an area; both take loads by their logarithm.
+"""
 
 import math
-from collections.abc import Sequence
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -14,9 +20,13 @@ _T95 = (
 )  # fmt: skip
 
 
+Sample = TypeVar("Sample")
+Point = tuple[float, ...]
+
+
 @dataclass(frozen=True)
 class Interval:
-    """A mean over replicas and its 95 % interval."""
+    """A mean over replicas, or another figure of them, and its 95 % interval."""
 
     mean: float
     low: float
@@ -26,12 +36,12 @@ class Interval:
 def interval(values: Sequence[float], low: float = -math.inf, high: float = math.inf) -> Interval:
     """Student's t interval of the mean, cut to [low, high]. One value has the whole range as its interval."""
     count = len(values)
-    mean = math.fsum(values) / count
+    middle = mean(values)
     if count == 1:
-        return Interval(mean, low, high)
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
+        return Interval(middle, low, high)
+    deviation = math.sqrt(math.fsum((value - middle) ** 2 for value in values) / (count - 1))
     half = _T95[min(count - 1, len(_T95)) - 1] * deviation / math.sqrt(count)
-    return Interval(mean, max(low, mean - half), min(high, mean + half))
+    return Interval(middle, max(low, middle - half), min(high, middle + half))
 
 
 def best_rate(validation_LS: Tensor, higher_is_better: bool) -> tuple[int, bool]:
@@ -46,3 +56,89 @@ def best_rate(validation_LS: Tensor, higher_is_better: bool) -> tuple[int, bool]
     means = torch.where(torch.isfinite(means), means, worst)
     best = int(means.argmax() if higher_is_better else means.argmin())
     return best, len(means) > 2 and best in (0, len(means) - 1)
+
+
+def capacity(loads: Sequence[float], accuracies: Sequence[float], at: float = 0.9) -> float:
+    """The largest load with accuracy `at`, read off the line through accuracies by log load.
+
+    0 when no load has it. The largest load when that has it: the capacity is then at least this.
+    Raises ValueError unless loads are positive and rising, with a finite accuracy each.
+    """
+    _check_curve(loads, accuracies)
+    reached = [index for index, accuracy in enumerate(accuracies) if accuracy >= at]
+    if not reached or reached[-1] == len(loads) - 1:
+        return float(loads[-1]) if reached else 0.0
+    here = reached[-1]
+    share = (accuracies[here] - at) / (accuracies[here] - accuracies[here + 1])
+    return loads[here] * (loads[here + 1] / loads[here]) ** share
+
+
+def area(loads: Sequence[float], accuracies: Sequence[float], chance: float = 0.0) -> float:
+    """The mean accuracy over log load, from the smallest load to the largest; 0 at chance and 1 at the ceiling of 1.
+
+    Raises ValueError unless loads are positive and rising, with a finite accuracy each.
+    """
+    _check_curve(loads, accuracies)
+    above = [(accuracy - chance) / (1 - chance) for accuracy in accuracies]
+    if len(loads) == 1:
+        return above[0]
+    logs = [math.log(load) for load in loads]
+    parts = ((logs[i + 1] - logs[i]) * (above[i] + above[i + 1]) / 2 for i in range(len(loads) - 1))
+    return math.fsum(parts) / (logs[-1] - logs[0])
+
+
+def solved_share(accuracies: Sequence[float], at: float = 0.9) -> float:
+    """The share of seeds with accuracy `at` or more. A seed that failed, NaN, has not solved it."""
+    return sum(accuracy >= at for accuracy in accuracies) / len(accuracies)
+
+
+def mean(values: Sequence[float]) -> float:
+    """The arithmetic mean."""
+    return math.fsum(values) / len(values)
+
+
+def bootstrap(
+    samples: Sequence[Sample],
+    figure: Callable[[Sequence[Sample]], float],
+    *,
+    level: float = 0.95,
+    draws: int = 2000,
+    seed: int = 0,
+) -> Interval:
+    """A figure of all seeds' samples with its percentile bootstrap interval (Efron 1979), seeds drawn again.
+
+    For figures that have no formula, such as a capacity; it is too narrow with few seeds, where `interval` serves means
+    better: it never leaves the range of the samples.
+    """
+    source = random.Random(seed)
+    drawn = sorted(figure(source.choices(samples, k=len(samples))) for _ in range(draws))
+    tail = (1 - level) / 2
+    low, high = (drawn[round(share * (draws - 1))] for share in (tail, 1 - tail))
+    return Interval(figure(samples), low, high)
+
+
+def front_probability(designs: Sequence[Sequence[Point]], *, draws: int = 1000, seed: int = 0) -> list[float]:
+    """The probability that each design is on the Pareto front, from a point for each of its seeds.
+
+    The share of draws in which no other design's mean dominates its own, every design's seeds drawn again. Points are
+    tuples in which smaller is better in every place.
+    """
+    source = random.Random(seed)
+    times = [0] * len(designs)
+    for _ in range(draws):
+        drawn = (source.choices(points, k=len(points)) for points in designs)
+        means = [tuple(mean(place) for place in zip(*points, strict=True)) for points in drawn]
+        kept: list[Point] = []
+        for index in sorted(range(len(means)), key=means.__getitem__):  # what dominates a point comes before it
+            point = means[index]
+            if not any(rival != point and all(a <= b for a, b in zip(rival, point, strict=True)) for rival in kept):
+                kept.append(point)
+                times[index] += 1
+    return [count / draws for count in times]
+
+
+def _check_curve(loads: Sequence[float], accuracies: Sequence[float]) -> None:
+    if not loads or loads[0] <= 0 or any(a >= b for a, b in pairwise(loads)):
+        raise ValueError(f"loads = {list(loads)}: must be positive and rising, at least one")
+    if len(accuracies) != len(loads) or not all(math.isfinite(accuracy) for accuracy in accuracies):
+        raise ValueError(f"accuracies = {list(accuracies)}: must be {len(loads)} finite numbers")

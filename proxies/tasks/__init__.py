@@ -1,7 +1,11 @@
 """Tasks that proxies are trained and scored on. Each gives batches for training and held-out rungs for scoring."""
 
-from proxies.tasks.base import Batch, Task, stream
+from proxies.tasks.base import Batch, LadderTask, SyntheticTask, Task, permuted, stream
 from proxies.tasks.language import LanguageTask
 from proxies.tasks.recall import RecallTask
+from proxies.tasks.suite import TASKS, MixtureTask
 
-__all__ = ["Batch", "LanguageTask", "RecallTask", "Task", "stream"]
+__all__ = [
+    "Batch", "LadderTask", "LanguageTask", "MixtureTask", "RecallTask", "SyntheticTask", "TASKS", "Task", "permuted",
+    "stream",
+]  # fmt: skip
