@@ -5,6 +5,7 @@ is written, and `read` refuses a configuration that no longer says what its desi
 """
 
 import json
+import math
 import os
 import shutil
 import tempfile
@@ -153,8 +154,9 @@ def _common(design: Design, scale: Scale, context: int) -> dict[str, Any]:
 def _linear(backbone: str, shape: Shape) -> dict[str, Any]:
     """The fields that belong to one backbone's model."""
     conv = {"use_short_conv": shape.conv, "conv_size": 4}
-    expand = {"expand_k": shape.keys / shape.width, "expand_v": shape.values / shape.width}
+    expand = {"expand_k": _ratio(shape.keys, shape.width), "expand_v": _ratio(shape.values, shape.width)}
     heads = {"attn_mode": "chunk", "num_heads": shape.heads}
+    sizes = {"num_v_heads": shape.heads, "head_dim": shape.key_dim, "expand_v": _ratio(shape.value_dim, shape.key_dim)}
     gated = {"num_kv_heads": shape.heads, "feature_map": None, "use_output_gate": True, "elementwise_affine": True}
     bounded = {"use_lower_bound": True, "elementwise_affine": True}
     match backbone:
@@ -172,17 +174,19 @@ def _linear(backbone: str, shape: Shape) -> dict[str, Any]:
                 "use_gate": False, "allow_neg_eigval": False, "use_beta": True, "use_output_norm": True,
                 "qk_norm": "l2", "qk_activation": "silu",
             }  # fmt: skip
-        case "kda":
-            return heads | conv | {
-                "num_v_heads": shape.heads, "head_dim": shape.key_dim, "expand_v": shape.value_dim / shape.key_dim,
-                "allow_neg_eigval": False, "safe_gate": False, "lower_bound": None,
-            }  # fmt: skip
         case "gated_deltanet":
-            return heads | conv | {
-                "num_v_heads": shape.heads, "head_dim": shape.key_dim, "expand_v": shape.value_dim / shape.key_dim,
+            return heads | sizes | conv | {
                 "use_gate": True, "allow_neg_eigval": False, "output_gate_activation": "swish",
             }  # fmt: skip
+        case "kda":
+            return heads | sizes | conv | {"allow_neg_eigval": False, "safe_gate": False, "lower_bound": None}
     raise AssertionError(backbone)
+
+
+def _ratio(part: int, whole: int) -> float:
+    """`part / whole` such that fla, which multiplies and cuts off what follows the point, gets `part` back."""
+    ratio = part / whole
+    return ratio if int(whole * ratio) == part else math.nextafter(ratio, math.inf)
 
 
 def _attention(layers: Mapping[Shape, Iterable[int]]) -> dict[str, Any] | list[dict[str, Any]] | None:

@@ -182,3 +182,11 @@ def test_dimensions_of_another_scale_are_written() -> None:
     assert (config["hidden_size"], config["vocab_size"], config["head_dim"]) == (128, 64, 64)
     assert config["attn"]["num_heads"] == 2
     assert config["max_position_embeddings"] == 512
+
+
+@pytest.mark.parametrize("backbone", ["kda", "gated_deltanet"])
+def test_a_ratio_that_no_float_holds_gives_the_head_size_of_the_design(backbone: str) -> None:
+    scale = Scale(name="odd", width=1760, heads=10, state_heads=10, mlp_dim=256, vocab=64)
+    design = Design.parse(f"1x{backbone}:expand_v={240 / 176!r}")
+    config = fla_config(design, scale)
+    assert int(config["head_dim"] * config["expand_v"]) == 240
