@@ -1,8 +1,8 @@
 """Replica-steps a second against an eager loop over fla's layers, as JSON: `python -m tests.gpu.bench_engine`.
 
-The baseline trains one replica at a time with the same data, the fused AdamW of torch, bfloat16 autocast, and softmax
-attention by SDPA. Both are timed in this process, after the kernels are tuned. Of the largest stack it also says where
-the time of a step goes, `ms_by_kind` and `slowest`, and `share_of_floor`, how near a step is to the least it can take.
+The baseline is `tests.gpu.baseline`, one replica at a time. Both are timed in this process, after the kernels are tuned.
+Of the largest stack it also says where the time of a step goes, `ms_by_kind` and `slowest`, and `share_of_floor`, how
+near a step is to the least it can take.
 """
 
 import argparse
@@ -14,17 +14,11 @@ from statistics import median
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
 
 from proxies.ops.kernels import KERNELS, choose
-from proxies.protocol import Protocol
-from proxies.tasks import RecallTask
-from proxies.tasks.base import IGNORE
-from space.cost import layer_shapes
 from space.design import Design
-from space.mixers import Shape
 from tests.gpu import floor
+from tests.gpu.baseline import Baseline
 from tests.gpu.proxy import GPU, proxy, trainer
 
 DESIGNS = {"full": "4xfull"} | {
@@ -41,74 +35,6 @@ KINDS = {  # of kernels, by their names, in this order
     "embedding": r"embedding|radix|Radix|scatter|segment|compute_grad_weight|gather",
 }
 STEPS = 100
-
-
-class Attention(nn.Module):
-    """fla's softmax attention, by SDPA."""
-
-    def __init__(self, shape: Shape) -> None:
-        from fla.modules import RotaryEmbedding
-
-        super().__init__()
-        self.dim = shape.key_dim
-        self.q_proj, self.k_proj, self.v_proj, self.o_proj = (
-            nn.Linear(shape.width, shape.width, bias=False) for _ in range(4)
-        )
-        self.rotary = RotaryEmbedding(dim=shape.key_dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (project(x).unflatten(-1, (-1, self.dim)) for project in (self.q_proj, self.k_proj, self.v_proj))
-        q, k = (y.transpose(1, 2) for y in self.rotary(q, k))
-        mixed = F.scaled_dot_product_attention(q, k, v.transpose(1, 2), is_causal=True)
-        return self.o_proj(mixed.transpose(1, 2).flatten(2))
-
-
-class Block(nn.Module):
-    def __init__(self, mixer: str, shape: Shape, mlp_dim: int, index: int) -> None:
-        from fla.modules import GatedMLP, RMSNorm
-
-        from tests.proxies.fla_on_cpu import build
-
-        super().__init__()
-        self.attn_norm, self.mlp_norm = RMSNorm(shape.width), RMSNorm(shape.width)
-        self.attn = Attention(shape) if mixer == "full" else build(mixer, shape, index)
-        self.mlp = GatedMLP(shape.width, intermediate_size=mlp_dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        mixed = self.attn(self.attn_norm(x))
-        x = x + (mixed[0] if isinstance(mixed, tuple) else mixed)
-        return x + self.mlp(self.mlp_norm(x))
-
-
-def baseline(design: Design, protocol: Protocol) -> Callable[[], None]:
-    """One eager training step of one replica made of fla's layers."""
-    scale, training = protocol.scale, protocol.recall.training
-    embeddings = nn.Embedding(scale.vocab, scale.width)
-    blocks = [
-        Block(layer.mixer, shape, scale.mlp_dim, index)
-        for index, (layer, shape) in enumerate(zip(design.layers, layer_shapes(design, scale), strict=True))
-    ]
-    head = nn.Sequential(nn.RMSNorm(scale.width), nn.Linear(scale.width, scale.vocab, bias=False))
-    model = nn.ModuleList([embeddings, *blocks, head]).to(GPU)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 10))
-    stream = RecallTask(protocol.recall).training(0, training.batch, GPU)
-
-    def step() -> None:
-        batch = next(stream)
-        assert batch.positions is not None
-        with torch.autocast("cuda", torch.bfloat16):
-            x = embeddings(batch.tokens)
-            for block in blocks:
-                x = block(x)
-            logits = head(x.gather(1, batch.positions[..., None].expand(-1, -1, x.shape[-1])))
-        F.cross_entropy(logits.float().flatten(0, 1), batch.labels.flatten(), ignore_index=IGNORE).backward()
-        nn.utils.clip_grad_norm_(model.parameters(), training.clip)
-        optimizer.step()
-        schedule.step()
-        optimizer.zero_grad()
-
-    return step
 
 
 def seconds(run: Callable[[], Any]) -> float:
@@ -142,7 +68,7 @@ def compare(name: str, stacks: list[int], rates_of_gpu: floor.Rates, only_ours: 
     rates = [1e-3 * 0.8**k for k in range(max(stacks))]
     report: dict[str, Any] = {}
     if not only_ours:
-        step = baseline(Design.parse(text), proxy((1e-3,), STEPS))
+        step = Baseline(Design.parse(text), proxy((1e-3,), STEPS)).step
         first = seconds(step)
         seconds(lambda: [step() for _ in range(10)])
         base_ms = seconds(lambda: [step() for _ in range(STEPS // 2)]) / (STEPS // 2) * 1e3
