@@ -1,7 +1,7 @@
 """Replica-steps a second against an eager loop over fla's layers, as JSON: `python -m tests.gpu.bench_engine`.
 
-The baseline is `tests.gpu.baseline`, one replica at a time. Both are timed in this process, after the kernels are tuned.
-Of the largest stack it also says where the time of a step goes, `ms_by_kind` and `slowest`, and `share_of_floor`, how
+The baseline is `tests.gpu.baseline`, one replica at a time. Both are timed in this process, with tuned kernels. Of the
+largest stack it also says where the time of a step goes, `ms_by_kind` and `slowest`, and `share_of_floor`, how
 near a step is to the least it can take.
 """
 
