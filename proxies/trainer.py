@@ -6,6 +6,7 @@ On a GPU data is made there, activations are bfloat16, and the whole step is one
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from proxies.tasks.base import CPU, IGNORE, HeldOut
 from space.design import Design
 
 BETAS, EPS = (0.9, 0.95), 1e-8
-_EVALUATION_ROWS = 64  # examples a forward pass when scoring
+EVALUATION_ROWS = 64  # examples a forward pass when scoring
 
 
 class FlatAdamW:
@@ -90,38 +91,49 @@ def _factors(training: Training) -> Tensor:
 
 
 class Trainer:
-    """Trains a replica for each (learning rate, seed) of `task`, learning rates outermost.
+    """Trains a stack of replicas of `task`, one for each (learning rate, seed): those given, or all of the training's.
 
     A replica whose loss is not finite stops there; `failed_at_K` names the step (-1: none).
     """
 
     def __init__(
-        self, design: Design, protocol: Protocol, task: Task, training: Training, device: torch.device = CPU
+        self,
+        design: Design,
+        protocol: Protocol,
+        task: Task,
+        training: Training,
+        device: torch.device = CPU,
+        replicas: Sequence[tuple[float, int]] | None = None,
     ) -> None:
-        seeds = range(training.num_seeds)
+        rates_K, seeds_K = zip(*(training.replicas if replicas is None else replicas), strict=True)
+        seeds = sorted(set(seeds_K))
         self.task, self.training, self.device = task, training, device
-        self.num_rates = len(training.learning_rates)
         self.model = HybridLM(
             design,
             protocol.scale_for(task.vocab),
-            [seed for _ in training.learning_rates for seed in seeds],
+            seeds_K,
             init_std=protocol.init_std,
             embedding_std=protocol.embedding_std,
         ).to(device)
-        rates = torch.tensor([rate for rate in training.learning_rates for _ in seeds], device=device)
+        rates = torch.tensor(rates_K, device=device)
         self.optimizer = FlatAdamW(self.model, rates, training)
         self.streams = [task.training(seed, training.batch, device) for seed in seeds]
+        self.stream_K = torch.tensor([seeds.index(seed) for seed in seeds_K], device=device)
         self.failed_at_K = torch.full((len(rates),), -1, device=device)
         self.losses_K = torch.full((len(rates),), math.nan, device=device)
         self.steps_done = 0
-        self.step = Graphed(self._step) if device.type == "cuda" else self._step
+        self.release()
+
+    def release(self) -> None:
+        """Gives back what a captured step holds on a GPU; the next step captures it again."""
+        self.step = Graphed(self._step) if self.device.type == "cuda" else self._step
 
     def advance(self, steps: int) -> None:
         """Trains until `steps` steps are done in all, at most those of the training."""
         self.model.train()
         for _ in range(self.steps_done, steps):
             batches = [next(stream) for stream in self.streams]
-            self.step(*_stack(batches, self.num_rates).tensors)
+            self.step(*_stack(batches, self.stream_K).tensors)
             self.steps_done += 1
 
     def _step(self, tokens: Tensor, labels: Tensor, positions: Tensor | None = None) -> None:
@@ -138,7 +150,7 @@ class Trainer:
 
     @torch.no_grad()
     def measure(self, part: HeldOut) -> dict[str, Tensor]:
-        """The task's metric on a held-out part, by rung: [learning rates, seeds]. NaN for a replica that failed."""
+        """The task's metric on a held-out part, by rung: [K]. NaN for a replica that failed."""
         self.model.eval()
         num_replicas = len(self.failed_at_K)
         figures: dict[str, Tensor] = {}
@@ -146,13 +158,12 @@ class Trainer:
             total = torch.zeros(num_replicas, device=self.device)
             whole = whole.map(lambda x: x.to(self.device))
             rows = whole.tokens.shape[0]
-            for start in range(0, rows, _EVALUATION_ROWS):
-                piece = whole.map(lambda x, start=start: x[start : start + _EVALUATION_ROWS])
+            for start in range(0, rows, EVALUATION_ROWS):
+                piece = whole.map(lambda x, start=start: x[start : start + EVALUATION_ROWS])
                 batch = piece.map(lambda x: x.unsqueeze(0).expand(num_replicas, *x.shape))
                 logits = self._logits(batch.tokens, batch.positions)
                 total += self.task.metric(logits, piece.labels) * piece.tokens.shape[0]
-            figure = torch.where(self.failed_at_K < 0, total / rows, math.nan)
-            figures[rung] = figure.view(self.num_rates, -1).cpu()
+            figures[rung] = torch.where(self.failed_at_K < 0, total / rows, math.nan).cpu()
         return figures
 
 
@@ -164,12 +175,12 @@ def _losses(logits: Tensor, labels: Tensor) -> Tensor:
     return losses.view(len(labels), -1).sum(1) / (labels != IGNORE).flatten(1).sum(1)
 
 
-def _stack(batches: list[Batch], num_rates: int) -> Batch:
-    """One batch a replica, [K, B, ...]: the seeds' batches, once for each learning rate."""
+def _stack(batches: list[Batch], stream_K: Tensor) -> Batch:
+    """One batch a replica, [K, B, ...], each from its stream."""
     positions = [batch.positions for batch in batches if batch.positions is not None]
     stacked = Batch(
         torch.stack([batch.tokens for batch in batches]),
         torch.stack([batch.labels for batch in batches]),
         torch.stack(positions) if positions else None,
     )
-    return stacked.map(lambda x: x.repeat(num_rates, *[1] * (x.dim() - 1)))
+    return stacked.map(lambda x: x.index_select(0, stream_K))
