@@ -37,7 +37,7 @@ class Choice(NamedTuple):
 def choose(op: str, device: torch.device) -> Choice:
     """What serves `op`, SOFTMAX or one of KERNELS, on `device`."""
     if op == SOFTMAX:
-        return Choice(None, f"torch's scaled_dot_product_attention, {device.type}")
+        return Choice(None, "torch's scaled_dot_product_attention")
     if device.type != "cuda":
         return Choice(None, f"torch form: no kernel for {device.type}")
     module, name = KERNELS[op]
