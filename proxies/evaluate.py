@@ -71,14 +71,14 @@ def rungs(
     for (task, training), most in zip(tasks.values(), capacities, strict=True):
         stacked.append(Stacked(design, protocol, task, training, device, most, together, stacked))
     try:
-        yield from _reports(protocol, dict(zip(tasks, stacked, strict=True)))
+        yield from _reports(protocol, dict(zip(tasks, stacked, strict=True)), device)
     finally:
         for each in stacked:
             each.trainers.clear()
         free(device)
 
 
-def _reports(protocol: Protocol, tasks: dict[str, Stacked]) -> Iterator[Report]:
+def _reports(protocol: Protocol, tasks: dict[str, Stacked], device: torch.device) -> Iterator[Report]:
     started = time.monotonic()
     for rung, budget in enumerate(protocol.rungs):
         metrics: dict[str, float] = {}
@@ -92,7 +92,7 @@ def _reports(protocol: Protocol, tasks: dict[str, Stacked]) -> Iterator[Report]:
                 metrics |= {f"recall_{key}": value for key, value in by_rung.items()}
             else:
                 metrics |= {"lm_bits_per_byte": whole.mean, "lm_low": whole.low, "lm_high": whole.high}
-        details |= {"part": part, "seconds": time.monotonic() - started}
+        details |= {"part": part, "device": device.type, "seconds": time.monotonic() - started}
         yield Report(rung=rung, num_rungs=len(protocol.rungs), budget=budget, metrics=metrics, details=details)
 
 

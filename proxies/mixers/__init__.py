@@ -26,7 +26,6 @@ MIXERS: dict[str, type[Mixer]] = {
 }
 
 
-
 def serving(names: Iterable[str], device: torch.device) -> dict[str, str]:
     """What serves each mixer on `device`, and why."""
     return {name: choose(MIXERS[name].op, device).reason for name in names}
