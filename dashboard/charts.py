@@ -12,7 +12,7 @@ MEBIBYTE = 1 << 20
 LOG_RANGE = 8  # memory that spans more than this factor is drawn on a log axis
 INK, MUTED, GRID = "#22262B", "#6B7280", "#E8EAED"
 
-# The Okabe-Ito colours, which colour-blind readers tell apart, with a marker shape as a second cue.
+# Okabe-Ito's colours and two of Tol's, which colour-blind readers tell apart, with a marker shape as a second cue.
 FAMILIES: dict[str, tuple[str, str]] = {
     "gated_deltanet": ("#0072B2", "circle"),
     "deltanet": ("#56B4E9", "square"),
@@ -20,6 +20,8 @@ FAMILIES: dict[str, tuple[str, str]] = {
     "hgrn2": ("#E69F00", "triangle-up"),
     "hgrn": ("#D55E00", "triangle-down"),
     "retnet": ("#CC79A7", "pentagon"),
+    "mamba2": ("#332288", "star"),
+    "kda": ("#882255", "cross"),
     "mixture": ("#8A7A2E", "hexagon"),
     "attention": ("#22262B", "x"),
 }

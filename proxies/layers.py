@@ -1,9 +1,11 @@
 """The parts every model is made of, each stacked over replicas: parameters and activations carry a leading axis K.
 
 Parameters are named and shaped as fla's, K aside, and start as fla's whole models start (`initializer_range` 0.02,
-convolutions included). Shapes: K replicas, B batch, T time, D width, H heads.
+convolutions included). On a GPU activations are bfloat16 and the heavy parts are Triton kernels (`fused`), imported at
+first use. Shapes: K replicas, B batch, T time, D width, H heads.
 """
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -15,8 +17,9 @@ from proxies.fusion import fused
 
 INIT_STD = 0.02
 NORM_EPS = 1e-6
+UNIT_EPS = 1e-6  # of fla's l2norm
 ROPE_THETA = 10000.0
-GPU_DTYPE = torch.bfloat16  # of activations on a GPU; parameters and states are float32
+GPU_DTYPE = torch.bfloat16  # of activations and matrices on a GPU; their masters, vectors and states are float32
 
 
 class Stacked(nn.Module):
@@ -37,12 +40,68 @@ class Linear(Stacked):
         self.bias = nn.Parameter(torch.zeros(num_replicas, out_dim)) if bias else None
 
     def forward(self, x_KBTD: Tensor) -> Tensor:
-        rows = x_KBTD.flatten(1, -2)
         if self.bias is None:
-            y = torch.bmm(rows, self.weight.mT)
-        else:
-            y = torch.baddbmm(self.bias[:, None], rows, self.weight.mT)
+            return project(x_KBTD, [self.weight])[0]
+        y = torch.baddbmm(self.bias[:, None].to(x_KBTD.dtype), x_KBTD.flatten(1, -2), self.weight.mT)
         return y.view(*x_KBTD.shape[:-1], -1)
+
+
+def project(x_KBTD: Tensor, weights: Iterable[Tensor]) -> list[Tensor]:
+    """One input through several matrices `[K, out, in]`: `[K, B, T, out]` each.
+
+    On a GPU they share one backward pass, and those with few columns one matrix product.
+    """
+    if not x_KBTD.is_cuda:
+        rows = x_KBTD.flatten(1, -2)
+        return [torch.bmm(rows, weight.mT).view(*x_KBTD.shape[:-1], -1) for weight in weights]
+    weights = list(weights)
+    wide = [weight for weight in weights if weight.shape[1] >= _NARROW]
+    narrow = [weight for weight in weights if weight.shape[1] < _NARROW]
+    if not narrow:
+        return list(_FanOut.apply(x_KBTD, *wide))
+    together = torch.cat(narrow, 1)
+    spare = -together.shape[1] % _NARROW
+    *outputs, last = _FanOut.apply(x_KBTD, *wide, F.pad(together, (0, 0, 0, spare)))
+    pieces = iter(last.split([*(weight.shape[1] for weight in narrow), spare], -1))
+    rest = iter(outputs)
+    return [next(pieces if weight.shape[1] < _NARROW else rest) for weight in weights]
+
+
+_NARROW = 16  # columns below which the tensor cores of a GPU are not fed
+_FILLED, _FEWEST_ROWS = 264, 256  # tiles that fill a GPU; rows worth a tile
+
+
+class _FanOut(torch.autograd.Function):
+    """`x` times each weight, transposed. The gradient of x is added up inside the matrix products."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+        rows = x.flatten(1, -2)
+        ctx.save_for_backward(rows, *weights)
+        ctx.shape = x.shape
+        return tuple(torch.bmm(rows, weight.mT).view(*x.shape[:-1], -1) for weight in weights)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        rows, *weights = ctx.saved_tensors
+        gradients = tuple(gradient.flatten(1, -2) for gradient in gradients)
+        total = torch.bmm(gradients[0], weights[0])
+        for gradient, weight in zip(gradients[1:], weights[1:], strict=True):
+            total.baddbmm_(gradient, weight)
+        return total.view(ctx.shape), *(_outer(gradient, rows) for gradient in gradients)
+
+
+def _outer(y: Tensor, x: Tensor) -> Tensor:
+    """`y^T x` for each replica, `[K, N, out]` and `[K, N, in]` to `[K, out, in]`, cut along N to fill the GPU."""
+    num_replicas, rows, _ = y.shape
+    tiles = num_replicas * -(-y.shape[2] // 64) * -(-x.shape[2] // 64)
+    cuts = 1
+    while tiles * cuts < _FILLED and rows % (2 * cuts) == 0 and rows // (2 * cuts) >= _FEWEST_ROWS:
+        cuts *= 2
+    if cuts == 1:
+        return torch.bmm(y.mT, x)
+    y, x = (z.reshape(num_replicas * cuts, rows // cuts, -1) for z in (y, x))
+    return torch.bmm(y.mT, x).unflatten(0, (num_replicas, cuts)).sum(1)
 
 
 class Embedding(Stacked):
@@ -70,27 +129,73 @@ class RMSNorm(Stacked):
         """Norms start at one."""
 
     def forward(self, x: Tensor) -> Tensor:
-        weight = self.weight.view(len(x), *[1] * (x.dim() - 2), -1)
-        return _rms_norm(x, weight, self.eps)
+        if x.is_cuda:
+            return self._kernel(x)[0]
+        return _Normalise.apply(x, x.shape[-1], self.eps) * self._weight_for(x)
+
+    def after_sum(self, x: Tensor, residual: Tensor | None) -> tuple[Tensor, Tensor]:
+        """`x + residual`, and its norm."""
+        if residual is None:
+            return x, self(x)
+        if x.is_cuda:
+            y, total = self._kernel(x, residual)
+            return total, y
+        total = x + residual
+        return total, self(total)
+
+    def _weight_for(self, x: Tensor) -> Tensor:
+        return self.weight.view(len(x), *[1] * (x.dim() - 2), -1)
+
+    def _kernel(self, x: Tensor, residual: Tensor | None = None, gate: Tensor | None = None, silu: bool = True) -> Any:
+        from proxies.fused.rms_norm import RMSNormFunction
+
+        return RMSNormFunction.apply(x, self.weight, residual, gate, silu, self.eps)
 
 
 class GatedRMSNorm(RMSNorm):
-    """A norm over each head of `[K, B, T, H*dim]`, times the SiLU of a gate of the same shape."""
+    """A norm over each head of `[K, B, T, H*dim]`, times the SiLU or sigmoid of a gate of the same shape."""
+
+    def __init__(self, num_replicas: int, dim: int, eps: float = NORM_EPS, *, silu: bool = True) -> None:
+        super().__init__(num_replicas, dim, eps)
+        self.silu = silu
 
     def forward(self, x_KBTD: Tensor, gate_KBTD: Tensor) -> Tensor:  # type: ignore[override]
         heads, gate = (y.unflatten(-1, (-1, self.weight.shape[-1])) for y in (x_KBTD, gate_KBTD))
-        return _gated_rms_norm(heads, gate, self.weight[:, None, None, None], self.eps).view_as(gate_KBTD)
+        if x_KBTD.is_cuda:
+            return self._kernel(heads, gate=gate, silu=self.silu)[0].flatten(-2)
+        normal = _Normalise.apply(heads, heads.shape[-1], self.eps)
+        open_gate = F.silu(gate) if self.silu else gate.sigmoid()
+        return (normal * self._weight_for(heads) * open_gate).flatten(-2)
 
 
 class ShortConv(Stacked):
-    """A causal convolution of width 4 on each channel, with SiLU behind it if asked: fla's ShortConvolution."""
+    """A causal convolution of width 4 on each channel, fla's ShortConvolution. A bias starts at zero."""
 
-    def __init__(self, num_replicas: int, dim: int, taps: int = 4) -> None:
+    def __init__(self, num_replicas: int, dim: int, taps: int = 4, *, bias: bool = False) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(num_replicas, dim, 1, taps))
+        self.bias = nn.Parameter(torch.zeros(num_replicas, dim)) if bias else None
 
-    def forward(self, x_KBTD: Tensor, *, silu: bool = False) -> Tensor:
-        return _short_conv(x_KBTD, self.weight, silu)
+    def forward(self, x_KBTD: Tensor, *, silu: bool = False, unit: int | None = None) -> Tensor:
+        """With SiLU behind it, and heads of size `unit` brought to unit length, if asked."""
+        if x_KBTD.is_cuda and (unit is None or unit & (unit - 1) == 0):
+            from proxies.fused.short_conv import ShortConvFunction
+
+            return ShortConvFunction.apply(x_KBTD, self.weight, self.bias, silu, unit, UNIT_EPS)
+        if x_KBTD.is_cuda:
+            return activate(self(x_KBTD, silu=silu), silu=False, unit=unit)
+        y = _CausalConv.apply(x_KBTD, self.weight)
+        return activate(y if self.bias is None else y + self.bias[:, None, None], silu=silu, unit=unit)
+
+
+def activate(x_KBTD: Tensor, *, silu: bool = False, unit: int | None = None) -> Tensor:
+    """SiLU, and then heads of size `unit` brought to unit length as by fla's l2norm, if asked."""
+    if unit is None:
+        return _silu(x_KBTD) if silu else x_KBTD
+    if x_KBTD.is_cuda:
+        return _unit_length(x_KBTD, silu, unit)
+    heads = (F.silu(x_KBTD) if silu else x_KBTD).unflatten(-1, (-1, unit))
+    return _Normalise.apply(heads, 1, UNIT_EPS).flatten(-2)
 
 
 class SwiGLU(nn.Module):
@@ -103,12 +208,7 @@ class SwiGLU(nn.Module):
         self.down_proj = Linear(num_replicas, mlp_dim, width)
 
     def forward(self, x_KBTD: Tensor) -> Tensor:
-        return self.down_proj(_silu_times(self.gate_proj(x_KBTD), self.up_proj(x_KBTD)))
-
-
-def unit_length(x: Tensor, eps: float = 1e-6) -> Tensor:
-    """Vectors of the last axis at length 1, as fla's l2norm."""
-    return _normalise(x, 1, eps)
+        return self.down_proj(_silu_times(*project(x_KBTD, [self.gate_proj.weight, self.up_proj.weight])))
 
 
 def rotate(x_BTHd: Tensor) -> Tensor:
@@ -136,42 +236,15 @@ def _silu_times(x: Tensor, y: Tensor) -> Tensor:
 
 
 @fused
-def _normalise(x: Tensor, divisor: int, eps: float) -> Tensor:
-    if not x.is_cuda:
-        return _Normalise.apply(x, divisor, eps)
-    return _normal(x, divisor, eps).to(x.dtype)
+def _silu(x: Tensor) -> Tensor:
+    return F.silu(x)
 
 
 @fused
-def _rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    if not x.is_cuda:
-        return _Normalise.apply(x, x.shape[-1], eps) * weight
-    return (_normal(x, x.shape[-1], eps) * weight).to(GPU_DTYPE)
-
-
-@fused
-def _gated_rms_norm(x: Tensor, gate: Tensor, weight: Tensor, eps: float) -> Tensor:
-    if not x.is_cuda:
-        return _Normalise.apply(x, x.shape[-1], eps) * weight * F.silu(gate)
-    return (_normal(x, x.shape[-1], eps) * weight * F.silu(gate.float())).to(GPU_DTYPE)
-
-
-def _normal(x: Tensor, divisor: int, eps: float) -> Tensor:
-    """`_Normalise` in float32, for a compiler to differentiate and fuse."""
-    wide = x.float()
-    return wide * (wide.square().sum(-1, keepdim=True) / divisor + eps).rsqrt()
-
-
-@fused
-def _short_conv(x_KBTD: Tensor, weight_KD1W: Tensor, silu: bool) -> Tensor:
-    if x_KBTD.is_cuda:
-        taps = weight_KD1W.permute(3, 0, 2, 1).unsqueeze(-3).unbind(0)
-        length, padded = x_KBTD.shape[2], F.pad(x_KBTD, (0, 0, len(taps) - 1, 0))
-        shifted = (padded[:, :, j : j + length].float() * tap for j, tap in enumerate(taps))
-        y: Tensor = sum(shifted)  # type: ignore[assignment]
-    else:
-        y = _CausalConv.apply(x_KBTD, weight_KD1W)
-    return (F.silu(y) if silu else y).to(x_KBTD.dtype)
+def _unit_length(x: Tensor, silu: bool, head: int) -> Tensor:
+    wide = x.float().unflatten(-1, (-1, head))
+    wide = F.silu(wide) if silu else wide
+    return (wide * (wide.square().sum(-1, keepdim=True) + UNIT_EPS).rsqrt()).to(x.dtype).flatten(-2)
 
 
 class _Normalise(torch.autograd.Function):

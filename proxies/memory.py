@@ -31,6 +31,8 @@ _KEPT = {
     "hgrn2": (16, 5, 2 * CHUNK),
     "deltanet": (7, 5, CHUNK + 4),
     "gated_deltanet": (7, 6, CHUNK + 8),
+    "mamba2": (6, 8, 8),
+    "kda": (13, 6, 2 * CHUNK + 8),
 }
 _MOST = tuple(max(column) for column in zip(*_KEPT.values(), strict=True))
 _TORCH_FORM = 4  # times as much: float32, and a matrix a chunk at every stage
@@ -81,7 +83,7 @@ def estimate(design: Design, scale: Scale, training: Sizes, scoring: Sequence[Si
     ]
     rows = max(sizes.batch for sizes in (training, *scoring))
     most = LARGEST_GRID // (rows * max(shape.heads for shape in shapes))
-    return Need(kept, step + max(scores, default=0), most)
+    return Need(kept, step + sum(scores), most)
 
 
 def _layer_bytes(mixer: str, shape: Shape, scale: Scale, sizes: Sizes, device: torch.device) -> int:

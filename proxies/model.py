@@ -27,10 +27,13 @@ class Block(nn.Module):
         self.mlp_norm = RMSNorm(num_replicas, scale.width)
         self.mlp = SwiGLU(num_replicas, scale.width, scale.mlp_dim)
 
-    def forward(self, x_KBTD: Tensor, lower_bound_KD: Tensor | None = None) -> Tensor:
-        normed = self.attn_norm(x_KBTD)
-        x_KBTD = x_KBTD + (self.attn(normed, lower_bound_KD) if self.attn.lower_bounded else self.attn(normed))
-        return x_KBTD + self.mlp(self.mlp_norm(x_KBTD))
+    def forward(self, x_KBTD: Tensor, last_KBTD: Tensor | None, lower_bound_KD: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The residual stream without what the layer's MLP adds to it, and that: a norm takes sums in its stride.
+        `last` is what the layer before has left to add."""
+        x_KBTD, normed = self.attn_norm.after_sum(x_KBTD, last_KBTD)
+        mixed = self.attn(normed, lower_bound_KD) if self.attn.lower_bounded else self.attn(normed)
+        x_KBTD, normed = self.mlp_norm.after_sum(x_KBTD, mixed)
+        return x_KBTD, self.mlp(normed)
 
 
 class HybridLM(nn.Module):
@@ -76,11 +79,15 @@ class HybridLM(nn.Module):
     def forward(self, tokens_KBT: Tensor, positions: Tensor | None = None) -> Tensor:
         """Logits `[K, B, T, V]`, or only those at `positions` `[K, B, P]`: `[K, B, P, V]`."""
         x_KBTD = self.embeddings(tokens_KBT)
+        last: Tensor | None = None
         for layer, bound in zip(self.layers, self._layer_bounds(), strict=True):
-            x_KBTD = layer(x_KBTD, bound)
+            x_KBTD, last = layer(x_KBTD, last, bound)
+        assert last is not None
         if positions is not None:
-            x_KBTD = x_KBTD.gather(2, positions[..., None].expand(-1, -1, -1, x_KBTD.shape[-1]))
-        return self.lm_head(self.norm(x_KBTD))
+            index = positions[..., None].expand(-1, -1, -1, x_KBTD.shape[-1])
+            x_KBTD, last = x_KBTD.gather(2, index), last.gather(2, index)
+        _, normed = self.norm.after_sum(x_KBTD, last)
+        return self.lm_head(normed)
 
     def _layer_bounds(self) -> list[Tensor | None]:
         """Each layer's lower bounds: softmax over depth, summed up to the layer, so that the first layer has none."""
@@ -92,6 +99,10 @@ class HybridLM(nn.Module):
             row[:, :channels] if channels and index else None
             for index, (row, channels) in enumerate(zip(rows, self.bounded, strict=True))
         ]
+
+    def matrices(self) -> list[nn.Parameter]:
+        """The weights that a GPU multiplies by: its tensor cores want them in bfloat16."""
+        return [module.weight for module in self.modules() if isinstance(module, Linear | Embedding)]
 
     def replica_state_dict(self, replica: int) -> dict[str, Tensor]:
         """One replica's weights under the names fla's model gives them."""

@@ -45,7 +45,7 @@ class Stacked:
     ) -> None:
         self.design, self.protocol, self.task, self.training, self.device = design, protocol, task, training, device
         self.capacity, self.together, self.retried = capacity, together, False
-        self.siblings = siblings
+        self.siblings, self.steps_done = siblings, 0
         self.trainers: list[Trainer] = []
 
     @property
@@ -55,17 +55,12 @@ class Stacked:
 
     def advance(self, steps: int) -> None:
         """Trains every replica until `steps` steps are done in all."""
-        self._with_memory(lambda: self._advance(steps))
+        self.steps_done = steps
+        self._with_memory(self._advance)
 
     def measure(self, part: HeldOut) -> dict[str, Tensor]:
         """The task's metric on a held-out part, by rung: [learning rates, seeds]. NaN for a replica that failed."""
-        steps = self.trainers[0].steps_done if self.trainers else 0
-
-        def scored() -> list[dict[str, Tensor]]:
-            self._advance(steps)  # done already, unless it had to start again
-            return [trainer.measure(part) for trainer in self.trainers]
-
-        figures = self._with_memory(scored)
+        figures = self._with_memory(lambda: self._measure(part))
         num_rates = len(self.training.learning_rates)
         return {rung: torch.cat([figure[rung] for figure in figures]).view(num_rates, -1) for rung in figures[0]}
 
@@ -84,15 +79,24 @@ class Stacked:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _advance(self, steps: int) -> None:
+    def _measure(self, part: HeldOut) -> list[dict[str, Tensor]]:
+        self._advance()  # done already, unless the task had to start again
+        figures = []
+        for trainer in self.trainers:
+            figures.append(trainer.measure(part))
+            if not self.together:
+                self.release()
+        return figures
+
+    def _advance(self) -> None:
         replicas, start = self.training.replicas, 0
         for index, size in enumerate(self.sizes):
             if index == len(self.trainers):
                 mine = replicas[start : start + size]
                 self.trainers.append(Trainer(self.design, self.protocol, self.task, self.training, self.device, mine))
             trainer, start = self.trainers[index], start + size
-            if trainer.steps_done < steps:
-                trainer.advance(steps)
+            if trainer.steps_done < self.steps_done:
+                trainer.advance(self.steps_done)
                 if not self.together:
                     self.release()
 

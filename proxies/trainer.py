@@ -2,14 +2,14 @@
 
 Parameters, gradients and Adam's moments are flat [K, P] buffers, a row a replica, so clipping a replica and giving it
 its own learning rate are single operations, and a replica in a stack is trained exactly as it would be alone.
-On a GPU data is made there, activations are bfloat16, and the whole step is one CUDA graph: it never waits for the CPU.
+On a GPU data is made there, activations are bfloat16, and a step is one CUDA graph, which never waits for the CPU.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from proxies.fusion import fused
@@ -23,56 +23,87 @@ from space.design import Design
 
 BETAS, EPS = (0.9, 0.95), 1e-8
 EVALUATION_ROWS = 64  # examples a forward pass when scoring
+_LOOK = 50  # steps between two looks, for which the CPU waits, at whether any replica is left
+
+
+class _Flat:
+    """Leaves of one dtype as views of one buffer [K, P], with what Adam keeps of them in float32.
+
+    Leaves in half precision are copies of float32 masters, written anew at each step.
+    """
+
+    def __init__(self, leaves: list[nn.Parameter], dtype: torch.dtype, weight_decay: float) -> None:
+        self.leaves = leaves
+        self.masters = torch.cat([leaf.detach().flatten(1) for leaf in leaves], dim=1)
+        self.copies = None if dtype == self.masters.dtype else self.masters.to(dtype)
+        self.values = self.masters if self.copies is None else self.copies
+        self.gradients = torch.empty_like(self.values)
+        self.mean, self.square = torch.zeros_like(self.masters), torch.zeros_like(self.masters)
+        self.decay = torch.zeros(self.masters.shape[1], device=self.masters.device)
+        start = 0
+        for leaf in leaves:
+            here = slice(start, start + leaf[0].numel())
+            leaf.data = self.values[:, here].view(leaf.shape)
+            if leaf.dim() > 2:  # a matrix for each replica
+                self.decay[here] = weight_decay
+            start = here.stop
 
 
 class FlatAdamW:
-    """AdamW over stacked replicas with a learning rate and a gradient norm for each. Vectors are not decayed."""
+    """AdamW over stacked replicas with a learning rate and a gradient norm for each. Vectors are not decayed.
+
+    On a GPU the model's matrices become bfloat16.
+    """
 
     def __init__(self, model: HybridLM, learning_rates_K: Tensor, training: Training) -> None:
         self.training = training
         self.learning_rates = learning_rates_K.unsqueeze(1)
-        self.leaves = list(model.parameters())
-        self.parameters = torch.cat([leaf.detach().flatten(1) for leaf in self.leaves], dim=1)
-        self.gradients = torch.empty_like(self.parameters)
-        self.mean, self.square = torch.zeros_like(self.parameters), torch.zeros_like(self.parameters)
-        device = self.parameters.device
-        self.decay = torch.zeros(self.parameters.shape[1], device=device)
+        device = learning_rates_K.device
+        halved = {id(leaf) for leaf in model.matrices()} if device.type == "cuda" else set()
+        groups = {
+            GPU_DTYPE: [leaf for leaf in model.parameters() if id(leaf) in halved],
+            torch.float32: [leaf for leaf in model.parameters() if id(leaf) not in halved],
+        }
+        self.groups = [_Flat(leaves, dtype, training.weight_decay) for dtype, leaves in groups.items() if leaves]
+        self.leaves = [leaf for group in self.groups for leaf in group.leaves]
         self.steps_done = torch.zeros(1, dtype=torch.long, device=device)
         self.factors = _factors(training).to(device)
-        start = 0
-        for leaf in self.leaves:
-            here = slice(start, start + leaf[0].numel())
-            leaf.data = self.parameters[:, here].view(leaf.shape)
-            if leaf.dim() > 2:  # a matrix for each replica
-                self.decay[here] = training.weight_decay
-            start = here.stop
 
     def step(self, loss: Tensor, alive_K: Tensor) -> None:
         """One update of the replicas that are alive from the sum of their losses, gradients clipped a replica."""
-        found = torch.autograd.grad(loss, self.leaves, materialize_grads=True)  # HGRN in layer 0 alone has no bounds
-        gradients = torch.cat([gradient.flatten(1) for gradient in found], dim=1, out=self.gradients)
-        norms = torch.linalg.vector_norm(gradients, dim=1, keepdim=True)
+        found = iter(torch.autograd.grad(loss, self.leaves, materialize_grads=True))  # HGRN in layer 0 alone: no bounds
+        for group in self.groups:
+            torch.cat([next(found).flatten(1) for _ in group.leaves], dim=1, out=group.gradients)
+        norms = [torch.linalg.vector_norm(g.gradients, dim=1, keepdim=True, dtype=torch.float32) for g in self.groups]
+        whole = norms[0] if len(norms) == 1 else torch.cat(norms, 1).square().sum(1, keepdim=True).sqrt()
+        clips = (self.training.clip / (whole + 1e-6)).clamp_max(1.0)
         alive = alive_K.unsqueeze(1)
         share, *corrections = self.factors.index_select(0, self.steps_done).unbind(1)
         rates = self.learning_rates * share * alive
-        clips = (self.training.clip / (norms + 1e-6)).clamp_max(1.0)
-        _update(self.parameters, gradients, self.mean, self.square, clips, alive, rates, self.decay, *corrections)
+        for group in self.groups:
+            _update(group.masters, group.copies, group.gradients, group.mean, group.square,
+                    clips, alive, rates, group.decay, *corrections)  # fmt: skip
         self.steps_done += 1
 
 
 @fused
 def _update(
-    parameters: Tensor, gradients: Tensor, mean: Tensor, square: Tensor, clips: Tensor, alive: Tensor, rates: Tensor,
-    decay: Tensor, first_correction: Tensor, second_correction: Tensor,
+    masters: Tensor, copies: Tensor | None, gradients: Tensor, mean: Tensor, square: Tensor, clips: Tensor,
+    alive: Tensor, rates: Tensor, decay: Tensor, first_correction: Tensor, second_correction: Tensor,
 ) -> None:  # fmt: skip
     """Adam's step, in place."""
     first, second = BETAS
-    gradients.mul_(clips).masked_fill_(~alive, 0.0)
+    if copies is None:
+        gradients.mul_(clips).masked_fill_(~alive, 0.0)
+    else:
+        gradients = (gradients.float() * clips).masked_fill(~alive, 0.0)
     mean.lerp_(gradients, 1 - first)
     square.mul_(second).addcmul_(gradients, gradients, value=1 - second)
     denominator = (square / second_correction).sqrt_().add_(EPS)
-    parameters.mul_(1 - rates * decay)
-    parameters.sub_(mean / denominator * (rates / first_correction))
+    masters.mul_(1 - rates * decay)
+    masters.sub_(mean / denominator * (rates / first_correction))
+    if copies is not None:
+        copies.copy_(masters)
 
 
 def _factors(training: Training) -> Tensor:
@@ -121,50 +152,57 @@ class Trainer:
         self.stream_K = torch.tensor([seeds.index(seed) for seed in seeds_K], device=device)
         self.failed_at_K = torch.full((len(rates),), -1, device=device)
         self.losses_K = torch.full((len(rates),), math.nan, device=device)
+        self.totals_K = torch.zeros(len(rates), device=device)
         self.steps_done = 0
         self.release()
 
     def release(self) -> None:
-        """Gives back what a captured step holds on a GPU; the next step captures it again."""
+        """Gives back what captured steps and scores hold on a GPU; the next ones are captured again."""
+        self.scorers: dict[tuple[torch.Size, ...], Graphed] = {}
         self.step = Graphed(self._step) if self.device.type == "cuda" else self._step
 
     def advance(self, steps: int) -> None:
-        """Trains until `steps` steps are done in all, at most those of the training."""
+        """Trains until `steps` steps are done in all, at most those of the training, or no replica is left."""
         self.model.train()
-        for _ in range(self.steps_done, steps):
+        for done in range(self.steps_done, steps):
+            if done % _LOOK == 0 and bool((self.failed_at_K >= 0).all()):
+                return
             batches = [next(stream) for stream in self.streams]
             self.step(*_stack(batches, self.stream_K).tensors)
             self.steps_done += 1
 
     def _step(self, tokens: Tensor, labels: Tensor, positions: Tensor | None = None) -> None:
         """One step. Whatever outlasts it is changed in place, for the sake of the graph."""
-        losses_K = _losses(self._logits(tokens, positions), labels)
+        losses_K = _losses(self.model(tokens, positions), labels)
         failed = ~torch.isfinite(losses_K.detach()) & (self.failed_at_K < 0)
         self.failed_at_K.copy_(torch.where(failed, self.optimizer.steps_done, self.failed_at_K))
         self.losses_K.copy_(losses_K.detach())
         self.optimizer.step(losses_K.sum(), self.failed_at_K < 0)
 
-    def _logits(self, tokens: Tensor, positions: Tensor | None) -> Tensor:
-        with torch.autocast(self.device.type, GPU_DTYPE, enabled=self.device.type == "cuda"):
-            return self.model(tokens, positions)
-
     @torch.no_grad()
     def measure(self, part: HeldOut) -> dict[str, Tensor]:
         """The task's metric on a held-out part, by rung: [K]. NaN for a replica that failed."""
         self.model.eval()
-        num_replicas = len(self.failed_at_K)
         figures: dict[str, Tensor] = {}
         for rung, whole in self.task.held_out(part).items():
-            total = torch.zeros(num_replicas, device=self.device)
-            whole = whole.map(lambda x: x.to(self.device))
-            rows = whole.tokens.shape[0]
-            for start in range(0, rows, EVALUATION_ROWS):
-                piece = whole.map(lambda x, start=start: x[start : start + EVALUATION_ROWS])
-                batch = piece.map(lambda x: x.unsqueeze(0).expand(num_replicas, *x.shape))
-                logits = self._logits(batch.tokens, batch.positions)
-                total += self.task.metric(logits, piece.labels) * piece.tokens.shape[0]
-            figures[rung] = torch.where(self.failed_at_K < 0, total / rows, math.nan).cpu()
+            self.totals_K.zero_()
+            pieces = zip(*(x.to(self.device).split(EVALUATION_ROWS) for x in whole.tensors), strict=True)
+            for piece in pieces:
+                self._scorer(piece)(*piece)
+            figures[rung] = torch.where(self.failed_at_K < 0, self.totals_K / len(whole.tokens), math.nan).cpu()
         return figures
+
+    def _scorer(self, piece: tuple[Tensor, ...]) -> Callable[..., None]:
+        """Adds the metric of a piece to the totals: a graph for each shape of a piece."""
+        if self.device.type == "cpu":
+            return self._add_metric
+        return self.scorers.setdefault(tuple(x.shape for x in piece), Graphed(self._add_metric))
+
+    def _add_metric(self, tokens: Tensor, labels: Tensor, positions: Tensor | None = None) -> None:
+        num_replicas = len(self.totals_K)
+        whole = Batch(tokens, labels, positions).map(lambda x: x.unsqueeze(0).expand(num_replicas, *x.shape))
+        metric = self.task.metric(self.model(whole.tokens, whole.positions), labels)
+        self.totals_K.add_(metric, alpha=len(tokens))
 
 
 @fused

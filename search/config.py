@@ -24,11 +24,12 @@ MEASURED = ("recall", "recall_low", "lm_bits_per_byte")
 METRICS = (*MEASURED, "memory_bytes", "parameters", "flops_per_token")
 DIRECTIONS = ("max", "min")
 
-QUICK_SPACE = SearchSpace(depth=(4,), linear=BACKBONES, num_attention=(0, 1, 2, 4))
+QUICK_BACKBONES = ("hgrn", "retnet", "gla", "hgrn2", "deltanet", "gated_deltanet")  # those of the study
+QUICK_SPACE = SearchSpace(depth=(4,), linear=QUICK_BACKBONES, num_attention=(0, 1, 2, 4))
 
 SPACE_WORDS = {
     "depth": "numbers of layers",
-    "linear": "linear-attention backbones, with options as in gla:conv=on",
+    "linear": f"linear-attention backbones ({', '.join(BACKBONES)}), with options as in gla:conv=on",
     "attention": "kinds of attention layers: full, or a window such as window:size=128",
     "num_attention": "how many attention layers a design may have; include 0 and the depth for the controls",
     "placements": "where attention layers may sit: rules, or free for anywhere",

@@ -203,7 +203,10 @@ class Design:
 
     @property
     def strip(self) -> str:
-        """One letter a layer: F full, W window, H hgrn, R retnet, L gla, N hgrn2, D deltanet, G gated_deltanet."""
+        """One letter a layer.
+
+        F full, W window, H hgrn, R retnet, L gla, N hgrn2, D deltanet, G gated_deltanet, M mamba2, K kda.
+        """
         return "".join(MIXERS[layer.mixer].letter for layer in self.layers)
 
 

@@ -13,6 +13,7 @@ from space.scale import Scale
 Value = int | float | bool
 CONV_COLUMNS = 4  # a short convolution of width 4 keeps 4 columns in fla's cache, not 3
 GLA_GATE_RANK = 16
+MAMBA2_HEAD = 64  # values of one head
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,10 @@ class Option:
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """A mixer's dimensions at one scale. `key_dim` and `value_dim` are those of one head."""
+    """A mixer's dimensions at one scale. `key_dim` and `value_dim` are those of one head.
+
+    Several heads may share a key (and a value, in attention): then `kv_heads` is below `heads`.
+    """
 
     width: int
     heads: int
@@ -217,6 +221,41 @@ class MatrixStateSpec(MixerSpec):
         return float(self.flops_factor * shape.heads * shape.key_dim * shape.value_dim)
 
 
+class Mamba2Spec(MixerSpec):
+    """Mamba-2: twice the width in heads of `state` x value_dim, all with the same keys; always a short convolution."""
+
+    name, letter = "mamba2", "M"
+
+    def __init__(self) -> None:
+        self.options = {
+            "heads": Option(kind=int, doc="number of heads; heads of 64 values when left out"),
+            "state": Option(kind=int, default=128, low=16, high=256, doc="numbers kept for each value"),
+        }
+
+    def _shape(self, scale: Scale, options: Mapping[str, Value | None]) -> Shape:
+        heads = int(options["heads"] or max(1, 2 * scale.width // MAMBA2_HEAD))
+        if 2 * scale.width % heads:
+            raise ValueError(f"mamba2 heads = {heads}: must divide {2 * scale.width} (twice the width at this scale)")
+        state, value_dim = int(options["state"] or 0), 2 * scale.width // heads
+        self._check_head(state, 16, 256, "state")
+        self._check_head(value_dim, 16, 512, "value head size")
+        return Shape(width=scale.width, heads=heads, kv_heads=1, key_dim=state, value_dim=value_dim, conv=True)
+
+    def parameters(self, shape: Shape) -> int:
+        channels = self._conv_channels(shape)
+        projections = shape.width * (shape.values + channels + shape.heads) + shape.values * shape.width
+        return projections + (CONV_COLUMNS + 1) * channels + 3 * shape.heads + shape.values
+
+    def state_bytes(self, shape: Shape, element_bytes: int) -> int:
+        return 4 * shape.values * shape.key_dim
+
+    def _conv_channels(self, shape: Shape) -> int:
+        return shape.values + 2 * shape.kv_heads * shape.key_dim
+
+    def flops(self, shape: Shape, context: int) -> float:
+        return 5.0 * shape.values * shape.key_dim
+
+
 class VectorStateSpec(MixerSpec):
     """HGRN: one gated number a channel."""
 
@@ -277,6 +316,13 @@ MIXERS: dict[str, MixerSpec] = {
         MatrixStateSpec(
             "gated_deltanet", "G", flops_factor=8, expand=(1.0, 1.0), conv=True,
             extra_parameters=lambda s: s.width * s.values + 2 * s.width * s.heads + 2 * s.heads + s.value_dim,
+        ),
+        Mamba2Spec(),
+        MatrixStateSpec(
+            "kda", "K", flops_factor=8, expand=(1.0, 1.0), conv=True,
+            extra_parameters=lambda s: (
+                s.value_dim * (2 * s.width + s.keys + s.values + 1) + s.width * s.heads + s.heads + s.keys + s.values
+            ),
         ),
     )
 }

@@ -11,6 +11,8 @@ from proxies.mixers.gated_deltanet import GatedDeltaNet
 from proxies.mixers.gla import GatedLinearAttention
 from proxies.mixers.hgrn import HGRN
 from proxies.mixers.hgrn2 import HGRN2
+from proxies.mixers.kda import KimiDeltaAttention
+from proxies.mixers.mamba2 import Mamba2
 from proxies.mixers.retnet import RetNet
 from proxies.ops.kernels import choose
 
@@ -23,6 +25,8 @@ MIXERS: dict[str, type[Mixer]] = {
     "hgrn2": HGRN2,
     "deltanet": DeltaNet,
     "gated_deltanet": GatedDeltaNet,
+    "mamba2": Mamba2,
+    "kda": KimiDeltaAttention,
 }
 
 

@@ -25,9 +25,7 @@ class Attention(Mixer):
         self.o_proj = Linear(num_replicas, shape.keys, shape.width)
 
     def forward(self, x_KBTD: Tensor) -> Tensor:
-        q, k, v = (
-            split_heads(project(x_KBTD), self.shape.key_dim) for project in (self.q_proj, self.k_proj, self.v_proj)
-        )
+        q, k, v = (split_heads(y, self.shape.key_dim) for y in self.project(x_KBTD, "qkv"))
         if self.shape.rope:
             q, k = rotate(q), rotate(k)
         length, window = q.shape[1], self.shape.window

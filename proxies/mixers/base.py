@@ -4,10 +4,9 @@ A mixer is built from its `Shape` alone; parameters have the names and shapes of
 Shapes: K replicas, B batch, T time, D width, H heads, d size of a head.
 """
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from proxies.layers import Linear, ShortConv
+from proxies.layers import Linear, ShortConv, activate, project
 from space.mixers import Shape
 
 
@@ -37,12 +36,16 @@ class Mixer(nn.Module):
             for name, dim in dims.items():
                 self.add_module(f"{name}_conv1d", ShortConv(self.num_replicas, dim))
 
-    def input(self, name: str, x_KBTD: Tensor, *, silu: bool) -> Tensor:
-        """`x` through `name_proj`, the short convolution if there is one, and SiLU if asked."""
-        y = self.get_submodule(f"{name}_proj")(x_KBTD)
+    def project(self, x_KBTD: Tensor, names: str, *others: nn.Module) -> list[Tensor]:
+        """`x` through `<name>_proj` for each of the names, one letter each, and through other Linears."""
+        linears = (*(self.get_submodule(f"{name}_proj") for name in names), *others)
+        return project(x_KBTD, [linear.get_parameter("weight") for linear in linears])
+
+    def mix_near(self, name: str, x_KBTD: Tensor, *, silu: bool, unit: int | None = None) -> Tensor:
+        """What `name_proj` gave, through the short convolution if there is one, then SiLU and unit length if asked."""
         if self.shape.conv:
-            return self.get_submodule(f"{name}_conv1d")(y, silu=silu)
-        return F.silu(y) if silu else y
+            return self.get_submodule(f"{name}_conv1d")(x_KBTD, silu=silu, unit=unit)
+        return activate(x_KBTD, silu=silu, unit=unit)
 
 
 def split_heads(x_KBTD: Tensor, head_dim: int) -> Tensor:

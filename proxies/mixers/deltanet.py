@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from proxies.layers import Linear, RMSNorm, unit_length
+from proxies.layers import Linear, RMSNorm
 from proxies.mixers.base import Mixer, split_heads
 from proxies.ops.delta import delta
 from space.mixers import Shape
@@ -21,9 +21,11 @@ class DeltaNet(Mixer):
         self.o_proj = Linear(num_replicas, shape.values, shape.width)
 
     def forward(self, x_KBTD: Tensor) -> Tensor:
-        q, k, v = (self.input(name, x_KBTD, silu=True) for name in "qkv")
-        q, k = (unit_length(split_heads(y, self.shape.key_dim)) for y in (q, k))
-        beta = self.b_proj(x_KBTD).sigmoid().flatten(0, 1)
-        mixed = delta(q, k, split_heads(v, self.shape.value_dim), beta)
+        q, k, v, strength = self.project(x_KBTD, "qkvb")
+        q = self.mix_near("q", q, silu=True, unit=self.shape.key_dim)
+        k = self.mix_near("k", k, silu=True, unit=self.shape.key_dim)
+        v = self.mix_near("v", v, silu=True)
+        q, k = (split_heads(y, self.shape.key_dim) for y in (q, k))
+        mixed = delta(q, k, split_heads(v, self.shape.value_dim), strength.sigmoid().flatten(0, 1))
         mixed = self.o_norm(mixed.unflatten(0, (self.num_replicas, -1)))
         return self.o_proj(mixed.flatten(-2))

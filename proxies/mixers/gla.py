@@ -3,6 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from proxies.fusion import fused
 from proxies.layers import GatedRMSNorm, Linear
 from proxies.mixers.base import Mixer, merge_heads, split_heads
 from proxies.ops.gla import gla
@@ -27,9 +28,15 @@ class GatedLinearAttention(Mixer):
         self.o_proj = Linear(num_replicas, shape.values, shape.width)
 
     def forward(self, x_KBTD: Tensor) -> Tensor:
-        q, k, v = (self.input(name, x_KBTD, silu=self.shape.conv) for name in "qkv")
-        decay = F.logsigmoid(self.gk_proj(x_KBTD)) / GATE_NORMALISER
+        q, k, v, gate, low = self.project(x_KBTD, "qkvg", self.gk_proj[0])
+        q, k, v = (self.mix_near(name, y, silu=self.shape.conv) for name, y in zip("qkv", (q, k, v), strict=True))
+        decay = _log_decay(self.gk_proj[1](low))
         q, k, decay = (split_heads(y, self.shape.key_dim) for y in (q, k, decay))
         mixed = gla(q, k, split_heads(v, self.shape.value_dim), decay)
-        mixed = self.g_norm_swish_gate(merge_heads(mixed, self.num_replicas), self.g_proj(x_KBTD))
+        mixed = self.g_norm_swish_gate(merge_heads(mixed, self.num_replicas), gate)
         return self.o_proj(mixed)
+
+
+@fused
+def _log_decay(logits_KBTD: Tensor) -> Tensor:
+    return F.logsigmoid(logits_KBTD.float()) / GATE_NORMALISER

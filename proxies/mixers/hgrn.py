@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from proxies.fusion import fused
 from proxies.layers import GatedRMSNorm, Linear
 from proxies.mixers.base import Mixer
 from proxies.ops.hgrn import hgrn
@@ -24,15 +25,23 @@ class HGRN(Mixer):
         self.o_proj = Linear(num_replicas, shape.values, shape.width)
 
     def forward(self, x_KBTD: Tensor, lower_bound_KD: Tensor | None = None) -> Tensor:
-        value, forget = (self.input(name, x_KBTD, silu=False) for name in "if")
-        decay, take = forget_gate(forget, lower_bound_KD)
-        gated = F.silu(value) * take
+        value, forget, gate = self.project(x_KBTD, "ifg")
+        value, forget = self.mix_near("i", value, silu=False), self.mix_near("f", forget, silu=False)
+        gated, decay = _gated(value, forget, lower_bound_KD)
         mixed = hgrn(gated.flatten(0, 1), decay.flatten(0, 1)).view_as(gated)
-        return self.o_proj(self.g_norm(mixed, self.g_proj(x_KBTD)))
+        return self.o_proj(self.g_norm(mixed, gate))
+
+
+@fused
+def _gated(value_KBTD: Tensor, logits_KBTD: Tensor, lower_bound_KD: Tensor | None) -> tuple[Tensor, Tensor]:
+    """What enters the state, and the log of the forget gate."""
+    decay, take = forget_gate(logits_KBTD, lower_bound_KD)
+    return (F.silu(value_KBTD) * take).to(value_KBTD.dtype), decay
 
 
 def forget_gate(logits_KBTD: Tensor, lower_bound_KD: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The log of the forget gate `f = bound + (1 - bound) sigmoid(logits)`, and what it lets in, `1 - f`."""
+    """The log of the forget gate `f = bound + (1 - bound) sigmoid(logits)`, and what it lets in, `1 - f`: float32."""
+    logits_KBTD = logits_KBTD.float()
     if lower_bound_KD is None:
         return F.logsigmoid(logits_KBTD), torch.sigmoid(-logits_KBTD)
     take = (1 - lower_bound_KD)[:, None, None] * torch.sigmoid(-logits_KBTD)

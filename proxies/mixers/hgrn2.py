@@ -3,6 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor
 
+from proxies.fusion import fused
 from proxies.layers import Linear, RMSNorm
 from proxies.mixers.base import Mixer, merge_heads, split_heads
 from proxies.mixers.hgrn import forget_gate
@@ -25,8 +26,17 @@ class HGRN2(Mixer):
         self.o_proj = Linear(num_replicas, shape.values, shape.width)
 
     def forward(self, x_KBTD: Tensor, lower_bound_KD: Tensor | None = None) -> Tensor:
-        q, forget, value = (self.input(name, x_KBTD, silu=False) for name in "qfi")
-        decay, key = forget_gate(forget, lower_bound_KD)
-        q, key, decay = (split_heads(y, self.shape.key_dim) for y in (F.silu(q), key, decay))
+        q, forget, value = (
+            self.mix_near(name, y, silu=False) for name, y in zip("qfi", self.project(x_KBTD, "qfi"), strict=True)
+        )
+        q, key, decay = _gated(q, forget, lower_bound_KD)
+        q, key, decay = (split_heads(y, self.shape.key_dim) for y in (q, key, decay))
         mixed = gla(q, key, split_heads(value, self.shape.value_dim), decay)
         return self.o_proj(self.g_norm(merge_heads(mixed, self.num_replicas)))
+
+
+@fused
+def _gated(q_KBTD: Tensor, logits_KBTD: Tensor, lower_bound_KD: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The query, the key, which is what the forget gate lets in, and the log of the gate."""
+    decay, take = forget_gate(logits_KBTD, lower_bound_KD)
+    return F.silu(q_KBTD), take.to(q_KBTD.dtype), decay

@@ -24,9 +24,10 @@ class RetNet(Mixer):
         self.register_buffer("log_decay", torch.log1p(-(2.0 ** (-5.0 - torch.arange(shape.heads)))), persistent=False)
 
     def forward(self, x_KBTD: Tensor) -> Tensor:
-        q, k, v = (self.input(name, x_KBTD, silu=self.shape.conv) for name in "qkv")
+        q, k, v, gate = self.project(x_KBTD, "qkvg")
+        q, k, v = (self.mix_near(name, y, silu=self.shape.conv) for name, y in zip("qkv", (q, k, v), strict=True))
         q, k = (rotate(split_heads(y, self.shape.key_dim)) for y in (q, k))
         decays_1TH = self.log_decay.expand(1, x_KBTD.shape[2], -1)
         mixed = simple_decay(q, k, split_heads(v, self.shape.value_dim), decays_1TH)
-        mixed = self.g_norm_swish_gate(merge_heads(mixed, self.num_replicas), self.g_proj(x_KBTD))
+        mixed = self.g_norm_swish_gate(merge_heads(mixed, self.num_replicas), gate)
         return self.o_proj(mixed)

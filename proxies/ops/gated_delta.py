@@ -51,21 +51,22 @@ def gated_delta_chunked(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, g: Tensor
     system = k_beta @ k.mT * decay  # the solver reads what is strictly below the diagonal
     scores = q @ k.mT * decay
     if len(q) == 1:
-        return from_chunks(scores @ _solve(system, v_beta), length)
+        return from_chunks(scores @ solve(system, v_beta), length)
 
-    inverse = _solve(system, torch.eye(size, dtype=q.dtype, device=q.device).expand_as(system))
+    inverse = solve(system, torch.eye(size, dtype=q.dtype, device=q.device).expand_as(system))
     kept, last = sums.exp()[..., None], sums[..., -1:]
-    written, states = _write(
+    written, states = write(
         inverse @ v_beta, inverse @ (k_beta * kept), k * (last - sums).exp()[..., None], last.exp()[..., None]
     )
     return from_chunks(scores @ written + (q * kept) @ states, length)
 
 
-def _solve(system: Tensor, right: Tensor) -> Tensor:
+def solve(system: Tensor, right: Tensor) -> Tensor:
+    """`x` of `(I + tril(system, -1)) x = right`; what stands on and above the diagonal is not read."""
     return torch.linalg.solve_triangular(system, right, upper=False, unitriangular=True)
 
 
-def _write(fresh: Tensor, known: Tensor, k: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
+def write(fresh: Tensor, known: Tensor, k: Tensor, decay: Tensor) -> tuple[Tensor, Tensor]:
     """Walk the chunks: what each writes, given the state it starts from; and those states."""
     state = fresh.new_zeros(*k.shape[1:3], k.shape[-1], fresh.shape[-1])
     written, states = [], []

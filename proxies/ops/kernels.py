@@ -1,15 +1,20 @@
 """Which form of a recurrence runs where: fla's Triton kernel on a GPU where it is right, plain torch everywhere else.
 
-fla is imported at the first use of a kernel: a CPU never pays for it.
+fla is imported at the first use of a kernel, and only the kernel's own module: a CPU never pays for it.
 """
 
+import sys
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
+from importlib.metadata import version
+from importlib.util import find_spec, module_from_spec
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from proxies.ops import tuning
 
 KERNELS = {  # op: module and function of fla
     "simple_decay": ("fla.ops.simple_gla", "chunk_simple_gla"),
@@ -17,6 +22,7 @@ KERNELS = {  # op: module and function of fla
     "delta": ("fla.ops.delta_rule", "chunk_delta_rule"),
     "gated_delta": ("fla.ops.gated_delta_rule", "chunk_gated_delta_rule"),
     "hgrn": ("fla.ops.hgrn", "chunk_hgrn"),
+    "kda": ("fla.ops.kda", "chunk_kda"),
 }
 SOFTMAX = "softmax"  # the op of attention, which torch itself serves
 SCALAR_GATES = {"simple_decay", "gated_delta"}
@@ -42,15 +48,16 @@ def choose(op: str, device: torch.device) -> Choice:
         return Choice(None, f"torch form: no kernel for {device.type}")
     module, name = KERNELS[op]
     try:
-        kernel = getattr(import_module(module), name)
+        kernel = getattr(_import(module), name)
         triton = import_module("triton").__version__
     except ImportError as error:
         return Choice(None, f"torch form: flash-linear-attention cannot be imported ({error})")
     first_wrong, first_right = WRONG_TRITON
-    version = tuple(int(part) for part in triton.split("+")[0].split(".")[:3])
+    release = tuple(int(part) for part in triton.split("+")[0].split(".")[:3])
     hopper = torch.cuda.get_device_capability(device)[0] == HOPPER
-    if op in SCALAR_GATES and hopper and first_wrong <= version < first_right:
+    if op in SCALAR_GATES and hopper and first_wrong <= release < first_right:
         return Choice(None, f"torch form: Triton {triton} computes wrong gradients on Hopper, 3.7.1 does not")
+    tuning.install(device)
     return Choice(kernel, f"fla's {name}, Triton {triton}")
 
 
@@ -80,6 +87,17 @@ def check(op: str, *, heads: int, key_dim: int, value_dim: int, sequences: int) 
         raise ValueError(
             f"{op} sequences = {sequences}: must be in 1..{LARGEST_GRID // heads} with {heads} heads on a GPU"
         )
+
+
+def _import(module: str) -> Any:
+    """A module of fla without the rest of fla: its packages import every layer and model, and so transformers, which
+    takes four times as long. The packages stay bare in this process; their submodules can be imported."""
+    for package in ("fla", "fla.ops"):
+        spec = None if package in sys.modules else find_spec(package)
+        if spec is not None:
+            bare = sys.modules[package] = module_from_spec(spec)
+            bare.__dict__["__version__"] = version("fla-core")
+    return import_module(module)
 
 
 def run(op: str, chunked: Callable[..., Tensor], **inputs: Tensor) -> Tensor:

@@ -60,16 +60,14 @@ class RecallTask(Task):
         most = max(self.settings.pairs)
         while True:
             rungs = [
-                _padded(examples(self.settings, pairs, _CHUNK * share, generator), most)
+                _padded(examples(self.settings, pairs, _CHUNK * share, generator), most).map(
+                    lambda x: x.unflatten(0, (_CHUNK, share))
+                )
                 for pairs in self.settings.pairs
             ]
-            for step in range(_CHUNK):
-                rows = [rung.map(lambda x, step=step: x[step * share : (step + 1) * share]) for rung in rungs]
-                yield Batch(
-                    torch.cat([row.tokens for row in rows]),
-                    torch.cat([row.labels for row in rows]),
-                    torch.cat([row.positions for row in rows if row.positions is not None]),
-                )
+            steps = [torch.cat(pieces, 1) for pieces in zip(*(rung.tensors for rung in rungs), strict=True)]
+            for tensors in zip(*steps, strict=True):
+                yield Batch(*tensors)
 
     def held_out(self, part: HeldOut) -> dict[str, Batch]:
         return {

@@ -26,6 +26,7 @@ MODELS = {
     "hgrn2": ("hgrn2", "HGRN2ForCausalLM"),
     "deltanet": ("delta_net", "DeltaNetForCausalLM"),
     "gated_deltanet": ("gated_deltanet", "GatedDeltaNetForCausalLM"),
+    "kda": ("kda", "KDAForCausalLM"),
     "attention": ("transformer", "TransformerForCausalLM"),
 }
 ADDED_BY_TRANSFORMERS = {"transformers_version", "dtype", "torch_dtype", "_name_or_path"}
@@ -93,6 +94,8 @@ def fla_config(design: Design, scale: Scale, context: int = CONTEXT) -> dict[str
 
     if design.family == "mixture":
         raise refuse(f"a model has one linear backbone, this has {', '.join(design.backbones)}")
+    if design.family == "mamba2":
+        raise refuse("its Mamba-2 model has layers without an MLP and no attention; this design's layers have an MLP")
     linear: set[Shape] = set()
     attention: dict[Shape, list[int]] = {}
     for index, (layer, shape) in enumerate(zip(design.layers, layer_shapes(design, scale), strict=True)):
@@ -114,6 +117,8 @@ def fla_config(design: Design, scale: Scale, context: int = CONTEXT) -> dict[str
         if design.family == "retnet" and shape.conv:
             raise refuse("its RetNet model never builds the short convolution (conv=on)")
         config |= _linear(design.family, shape) | {"attn": _attention(attention)}
+        if design.family == "kda":
+            del config["fuse_linear_cross_entropy"]  # its configuration alone has no such field
     else:
         shape = next(iter(attention))
         config |= _attention_fields(shape) | {"qk_norm": False, "elementwise_affine": True}
@@ -166,6 +171,11 @@ def _linear(backbone: str, shape: Shape) -> dict[str, Any]:
             return heads | expand | conv | {
                 "use_gate": False, "allow_neg_eigval": False, "use_beta": True, "use_output_norm": True,
                 "qk_norm": "l2", "qk_activation": "silu",
+            }  # fmt: skip
+        case "kda":
+            return heads | conv | {
+                "num_v_heads": shape.heads, "head_dim": shape.key_dim, "expand_v": shape.value_dim / shape.key_dim,
+                "allow_neg_eigval": False, "safe_gate": False, "lower_bound": None,
             }  # fmt: skip
         case "gated_deltanet":
             return heads | conv | {

@@ -17,10 +17,11 @@ from proxies.ops.delta import delta, delta_recurrence
 from proxies.ops.gated_delta import gated_delta, gated_delta_recurrence
 from proxies.ops.gla import gla, gla_recurrence
 from proxies.ops.hgrn import hgrn, hgrn_recurrence
+from proxies.ops.kda import kda, kda_recurrence
 from proxies.ops.simple_decay import simple_decay, simple_decay_recurrence
 
 BATCH, LENGTH, HEADS, DIM = 16, 256, 2, 64
-PUBLISHED_MS = {"simple_decay": 15, "gla": 26, "delta": 37, "gated_delta": 35, "hgrn": 62}  # at 2 threads
+PUBLISHED_MS = {"simple_decay": 15, "gla": 26, "delta": 37, "gated_delta": 35, "kda": 113, "hgrn": 62}  # at 2 threads
 ALLOWED = 1.5
 
 
@@ -69,6 +70,7 @@ def main() -> None:
         "gla": (gla, gla_recurrence, "q k v g_channel"),
         "delta": (delta, delta_recurrence, "q k v beta"),
         "gated_delta": (gated_delta, gated_delta_recurrence, "q k v beta g"),
+        "kda": (kda, kda_recurrence, "q k v g_channel beta"),
         "hgrn": (hgrn, hgrn_recurrence, "x g_scan"),
     }
     leaves = {name: x.requires_grad_() for name, x in inputs().items()}

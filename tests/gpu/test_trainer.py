@@ -41,9 +41,9 @@ def test_a_stack_of_six_has_the_losses_of_six_separate_trainings(design: str) ->
 def test_a_loss_that_is_not_finite_ends_that_replica_only() -> None:
     broken = trainer("2xfull", (1e-3, 2e-3, 3e-3), 30)
     broken.advance(10)
-    broken.optimizer.parameters[1, :1000] = math.nan
+    broken.optimizer.groups[0].values[1, :1000] = math.nan
     broken.advance(20)
     assert broken.failed_at_K.tolist() == [-1, 10, -1]
-    assert torch.isfinite(broken.optimizer.parameters[[0, 2]]).all()
+    assert torch.isfinite(broken.optimizer.groups[0].values[[0, 2]]).all()
     figures = broken.measure("validation")["pairs_4"].flatten()
     assert torch.isnan(figures).tolist() == [False, True, False]

@@ -5,33 +5,39 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from fla.layers import delta_net, gated_deltanet, gla, hgrn, hgrn2, multiscale_retention
+from fla.layers import delta_net, gated_deltanet, gla, hgrn, hgrn2, kda, mamba2, multiscale_retention
 from fla.modules import FusedRMSNormGated, RMSNorm, RotaryEmbedding, ShortConvolution
+from fla.modules.norm.layernorm_gated import RMSNormGated
 from fla.modules.rotary.ops import rotary_embedding_ref
 from fla.ops.delta_rule.naive import delta_rule_recurrence
 from fla.ops.gated_delta_rule.gate import naive_gdn_gate
 from fla.ops.gated_delta_rule.naive import naive_recurrent_gated_delta_rule
 from fla.ops.gla.naive import naive_recurrent_gla
 from fla.ops.hgrn.naive import naive_recurrent_hgrn
+from fla.ops.kda.gate import naive_kda_gate
+from fla.ops.kda.naive import naive_recurrent_kda
 from fla.ops.retention.naive import naive_retention
 from torch import Tensor, nn
 
 from space.mixers import Shape
 
+GATES = {"swish": F.silu, "sigmoid": torch.sigmoid}  # of fla's gated norm, by the name of its activation
+
 
 def build(mixer: str, shape: Shape, layer_idx: int) -> nn.Module:
     """fla's layer of this mixer and shape."""
     common: dict[str, Any] = {"hidden_size": shape.width, "layer_idx": layer_idx, "norm_eps": 1e-6}
+    if mixer == "mamba2":
+        return mamba2.Mamba2(head_dim=shape.value_dim, state_size=shape.key_dim, chunk_size=16, **common)
     common["use_short_conv"] = shape.conv
     expand = {"expand_k": shape.keys / shape.width, "expand_v": shape.values / shape.width, "num_heads": shape.heads}
     if mixer == "hgrn":
         return hgrn.HGRNAttention(expand_ratio=shape.values // shape.width, **common)
     if mixer == "hgrn2":
         return hgrn2.HGRN2Attention(num_heads=shape.heads, expand_ratio=None, **common)
-    if mixer == "gated_deltanet":
-        return gated_deltanet.GatedDeltaNet(
-            num_heads=shape.heads, head_dim=shape.key_dim, expand_v=shape.value_dim / shape.key_dim, **common
-        )
+    if mixer in ("gated_deltanet", "kda"):
+        layer = gated_deltanet.GatedDeltaNet if mixer == "gated_deltanet" else kda.KimiDeltaAttention
+        return layer(num_heads=shape.heads, head_dim=shape.key_dim, expand_v=shape.value_dim / shape.key_dim, **common)
     layer = {
         "retnet": multiscale_retention.MultiScaleRetention,
         "gla": gla.GatedLinearAttention,
@@ -53,6 +59,9 @@ def replace_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(delta_net, name, _delta)
     for name in ("chunk_gated_delta_rule", "fused_recurrent_gated_delta_rule"):
         monkeypatch.setattr(gated_deltanet, name, _gated_delta)
+    for name in ("chunk_kda", "fused_recurrent_kda"):
+        monkeypatch.setattr(kda, name, _kda)
+    monkeypatch.setitem(mamba2.ACT2FN, "silu", F.silu)
     monkeypatch.setattr(gated_deltanet.GatedDeltaNet, "_use_fused_qkv_conv", lambda self, *_, **__: False)
     monkeypatch.setattr(hgrn, "swiglu", lambda x, y: F.silu(x) * y)
     monkeypatch.setattr(hgrn2, "swish", F.silu)
@@ -63,7 +72,10 @@ def replace_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         FusedRMSNormGated,
         "forward",
-        lambda self, x, g: F.rms_norm(x, x.shape[-1:], self.weight, self.eps) * F.silu(g),
+        lambda self, x, g: F.rms_norm(x, x.shape[-1:], self.weight, self.eps) * GATES[self.activation](g),
+    )
+    monkeypatch.setattr(
+        RMSNormGated, "forward", lambda self, x, z: F.rms_norm(x * F.silu(z), x.shape[-1:], self.weight, self.eps)
     )
     monkeypatch.setattr(ShortConvolution, "forward", _short_conv)
     monkeypatch.setattr(RotaryEmbedding, "forward", lambda self, q, k, **_: (rotate(q), rotate(k)))
@@ -92,6 +104,11 @@ def _delta(q: Tensor, k: Tensor, v: Tensor, beta: Tensor, **_: Any) -> Any:
 def _gated_delta(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, **rest: Any) -> Any:
     decay = naive_gdn_gate(g, rest["A_log"], rest["dt_bias"])
     return naive_recurrent_gated_delta_rule(_l2norm(q), _l2norm(k), v, beta.sigmoid(), decay)
+
+
+def _kda(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, **rest: Any) -> Any:
+    decay = naive_kda_gate(g, rest["A_log"], rest["dt_bias"])
+    return naive_recurrent_kda(_l2norm(q), _l2norm(k), v, decay, beta.sigmoid())
 
 
 def _short_conv(self: ShortConvolution, x: Tensor, **_: Any) -> tuple[Tensor, None]:

@@ -49,10 +49,17 @@ class Full(Trainer):
 
     room, when = 6, "training"
 
-    def _logits(self, tokens, positions):  # type: ignore[no-untyped-def]
-        if len(tokens) > self.room and self.model.training == (self.when == "training") and self.steps_done > 2:
+    def _step(self, *batch: torch.Tensor) -> None:
+        self._fill("training")
+        super()._step(*batch)
+
+    def _add_metric(self, *batch: torch.Tensor) -> None:
+        self._fill("scoring")
+        super()._add_metric(*batch)
+
+    def _fill(self, when: str) -> None:
+        if len(self.losses_K) > self.room and when == self.when and self.steps_done > 2:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 1.00 GiB free.")
-        return super()._logits(tokens, positions)
 
 
 @pytest.mark.parametrize("when", ["training", "scoring"])

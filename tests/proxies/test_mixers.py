@@ -23,6 +23,7 @@ LAYERS = [
     "hgrn", "hgrn:conv=on", "hgrn:expand_ratio=2", "retnet", "retnet:conv=on",
     "gla:expand_k=1.0", "gla:conv=on:expand_k=1.0", "hgrn2", "hgrn2:conv=on", "deltanet", "deltanet:conv=off",
     "gated_deltanet", "gated_deltanet:conv=off", "gated_deltanet:expand_v=2.0",
+    "mamba2", "mamba2:heads=4:state=16", "kda", "kda:conv=off", "kda:expand_v=2.0", "kda:expand_k=2.0",
 ]  # fmt: skip
 LINEAR = [text for text in LAYERS if not text.startswith(("full", "window"))]
 K, B, T = 2, 3, 21
@@ -36,10 +37,12 @@ def build(text: str, num_replicas: int = K) -> Mixer:
         for module in mixer.modules():
             if isinstance(module, Stacked):
                 module.start(replica, generator, INIT_STD)
-    with torch.no_grad():  # away from 0.02, where every gate is nearly shut and errors hide
+    with torch.no_grad():  # away from the start, where gates are nearly shut, biases zero and skips one
         for name, parameter in mixer.named_parameters():
             if name.endswith("weight") and "norm" not in name:
                 parameter.mul_(10)
+            elif name == "D" or name.endswith(".bias"):
+                parameter.normal_(std=0.5)
     return mixer
 
 

@@ -4,7 +4,7 @@ import warnings
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from proxies.model import HybridLM
 from space.design import Design
@@ -15,7 +15,10 @@ with warnings.catch_warnings():
     from fla import models as fla_models
 
 SCALE = Scale(name="test", width=64, heads=2, state_heads=2, mlp_dim=128, vocab=96)
-DESIGNS = ["3xgated_deltanet+full@1", "3xhgrn2+window:size=4@1", "3xgla+hgrn@1+deltanet:conv=off@2", "2xretnet"]
+DESIGNS = [
+    "3xgated_deltanet+full@1", "3xhgrn2+window:size=4@1", "3xgla+hgrn@1+deltanet:conv=off@2", "2xretnet",
+    "3xmamba2+kda@1",
+]  # fmt: skip
 SEEDS = (7, 3, 11)
 B, T = 2, 20
 
@@ -101,6 +104,11 @@ def build_fla(mixer: str) -> nn.Module:
             fla_models.GatedDeltaNetForCausalLM,
             {"num_heads": 2, "head_dim": 32, "expand_v": 1.0},
         ),
+        "kda": (
+            fla_models.KDAConfig,
+            fla_models.KDAForCausalLM,
+            {"num_heads": 2, "head_dim": 32, "expand_v": 1.0},
+        ),
         "retnet": (fla_models.RetNetConfig, fla_models.RetNetForCausalLM, {"num_heads": 2}),
     }
     config, model, own = kinds[mixer]
@@ -110,14 +118,43 @@ def build_fla(mixer: str) -> nn.Module:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "text",
-    ["3xhgrn:conv=on", "3xgla:conv=on:expand_k=1.0", "3xhgrn2:conv=on", "3xdeltanet", "3xgated_deltanet", "3xretnet"],
+    [
+        "3xhgrn:conv=on",
+        "3xgla:conv=on:expand_k=1.0",
+        "3xhgrn2:conv=on",
+        "3xdeltanet",
+        "3xgated_deltanet",
+        "3xkda",
+        "3xretnet",
+    ],
 )
 def test_weights_load_into_flas_model_and_start_as_it_does(text: str) -> None:
     ours = build(text, tuple(range(8)))
     theirs = build_fla(ours.design.backbones[0])
     started = {name: p.detach().clone() for name, p in theirs.named_parameters()}
     theirs.load_state_dict(ours.replica_state_dict(0), strict=True)
-    stacked = [ours.replica_state_dict(replica) for replica in range(8)]
+    assert_started_alike(started, [ours.replica_state_dict(replica) for replica in range(8)])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mamba2_layers_load_into_flas_model_which_has_no_mlps_and_start_as_they_do() -> None:
+    ours = build("3xmamba2", tuple(range(8)))
+    config = fla_models.Mamba2Config(
+        hidden_size=SCALE.width, num_hidden_layers=3, vocab_size=SCALE.vocab, rescale_prenorm_residual=False
+    )
+    theirs = fla_models.Mamba2ForCausalLM(config)
+    for index, layer in enumerate(theirs.backbone.layers):
+        started = {name: p.detach().clone() for name, p in layer.mixer.named_parameters()}
+        start = f"model.layers.{index}.attn."
+        stacked = [
+            {name.removeprefix(start): p for name, p in ours.replica_state_dict(replica).items() if start in name}
+            for replica in range(8)
+        ]
+        layer.mixer.load_state_dict(stacked[0], strict=True)
+        assert_started_alike(started, stacked)
+
+
+def assert_started_alike(started: dict[str, Tensor], stacked: list[dict[str, Tensor]]) -> None:
     for name, want in started.items():
         got = torch.stack([weights[name] for weights in stacked])
         if name.endswith(("A_log", "dt_bias")):

@@ -13,6 +13,7 @@ from proxies.ops.delta import delta, delta_recurrence
 from proxies.ops.gated_delta import gated_delta, gated_delta_recurrence
 from proxies.ops.gla import gla, gla_recurrence
 from proxies.ops.hgrn import hgrn, hgrn_recurrence
+from proxies.ops.kda import kda, kda_recurrence
 from proxies.ops.simple_decay import simple_decay, simple_decay_recurrence
 
 
@@ -30,6 +31,7 @@ OPS = {
     "gla": Op(gla, gla_recurrence, "q k v g_channel"),
     "delta": Op(delta, delta_recurrence, "q k_unit v beta"),
     "gated_delta": Op(gated_delta, gated_delta_recurrence, "q k_unit v beta g"),
+    "kda": Op(kda, kda_recurrence, "q k_unit v g_channel beta"),
     "hgrn": Op(hgrn, hgrn_recurrence, "x g_scan"),
 }
 DECAYS = {"g", "g_channel", "g_scan"}
@@ -99,6 +101,10 @@ class TestExtremes:
                 inputs[name] = torch.where(resets, log_decay, inputs[name] / 16)
         assert_equals_recurrence(op, inputs, tolerance=2e-4)
 
+    def test_strong_decays_that_differ_by_step_and_channel(self, op: Op) -> None:
+        inputs = draw(op, 2, 130, 2, 16)
+        assert_equals_recurrence(op, {n: x * 8 if n in DECAYS else x for n, x in inputs.items()})
+
     @pytest.mark.parametrize("beta", (0.0, 1.0))
     def test_beta_at_its_ends_with_identical_keys(self, op: Op, beta: float) -> None:
         inputs = draw(op, 2, 130, 2, 16)
@@ -128,3 +134,9 @@ def test_gla_is_right_where_every_block_is_halved_as_on_a_gpu(
     inputs = draw(OPS["gla"], 2, 65, 2, 32)
     inputs["g"] = inputs.pop("g_channel") + log_decay
     assert_equals_recurrence(OPS["gla"], inputs)
+
+
+def test_kda_never_asks_the_host_for_a_value_so_that_a_graph_can_hold_it() -> None:
+    q, k, v, g, beta = (x.to("meta").requires_grad_() for x in draw(OPS["kda"], 2, 70, 2, 16).values())
+    kda(q, k, v, g, beta).sum().backward()
+    assert g.grad is not None and g.grad.shape == g.shape

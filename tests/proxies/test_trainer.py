@@ -63,10 +63,10 @@ def test_seeds_differ_in_weights_and_data() -> None:
 def test_a_loss_that_is_not_finite_names_its_step_and_ends_that_replica_only() -> None:
     trainer = Trainer(DESIGN, TINY, RecallTask(TINY.recall), TINY.recall.training)
     trainer.advance(3)
-    trainer.optimizer.parameters[1, 0:1000] = math.nan
+    trainer.optimizer.groups[0].values[1, 0:1000] = math.nan
     trainer.advance(8)
     assert trainer.failed_at_K.tolist() == [-1, 3, -1]
-    assert torch.isfinite(trainer.optimizer.parameters[[0, 2]]).all()
+    assert torch.isfinite(trainer.optimizer.groups[0].values[[0, 2]]).all()
     assert torch.isnan(trainer.measure("validation")["pairs_1"]).flatten().tolist() == [False, True, False]
 
 

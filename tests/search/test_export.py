@@ -20,16 +20,19 @@ from space import BACKBONES, SCALES, Design, Scale, cost
 from tests.strategies import designs
 
 SCALE = SCALES["340m"]
+EXPORTABLE = [backbone for backbone in BACKBONES if backbone in MODELS]
 ADDED = {"model_type", "architectures", "plait"}
 DESIGNS = [
-    *(f"4x{backbone}" for backbone in BACKBONES),
-    *(f"4x{backbone}+full@1,3" for backbone in BACKBONES),
+    *(f"4x{backbone}" for backbone in EXPORTABLE),
+    *(f"4x{backbone}+full@1,3" for backbone in EXPORTABLE),
     "4xfull",
     "4xfull:heads=8:kv_heads=2",
     "4xwindow:size=128",
     "4xgla:conv=on:expand_k=1.0:heads=4+full:kv_heads=4@2",
     "4xgla+full@1+window:size=128@2",
     "4xgated_deltanet:conv=off:expand_v=2.0",
+    "4xkda:conv=off:expand_v=2.0",
+    "4xkda:heads=4:expand_k=0.5+full:kv_heads=4@2",
     "4xhgrn:expand_ratio=2:conv=on",
     "4xhgrn2:heads=16:conv=on",
     "4xdeltanet:heads=4:expand_v=2.0",
@@ -96,7 +99,7 @@ def test_any_design_is_exported_or_refused_with_a_reason(design: Design) -> None
         assert read(json.loads(json.dumps(config))) == design
 
 
-@given(st.sampled_from(BACKBONES), st.integers(1, 12), st.data())
+@given(st.sampled_from(EXPORTABLE), st.integers(1, 12), st.data())
 def test_attention_layers_are_sorted_distinct_and_in_range(backbone: str, depth: int, data: st.DataObject) -> None:
     full = data.draw(st.sets(st.integers(0, depth - 1), max_size=depth - 1))
     config = fla_config(Design.hybrid(depth, backbone, full), SCALE)
@@ -110,6 +113,8 @@ def test_attention_layers_are_sorted_distinct_and_in_range(backbone: str, depth:
         ("4xgla+full:rope=off@1", r"rotary embedding \(rope=off\)"),
         ("4xgla+gla:conv=on@1", "all gla layers have the same options"),
         ("4xretnet:conv=on", r"never builds the short convolution \(conv=on\)"),
+        ("4xmamba2", "Mamba-2 model has layers without an MLP"),
+        ("4xmamba2+full@1", "Mamba-2 model has layers without an MLP and no attention"),
         ("4xfull+window:size=8@1", "the same attention"),
         ("4xgla:heads=3", "heads = 3: must divide"),
     ],

@@ -59,6 +59,10 @@ D, H, T, B = 2048, 8, 4096, 2
         ("gated_deltanet", 0, 4 * D * D // H + 4 * 3 * D * B),
         ("gated_deltanet:conv=off:heads=16", 0, 4 * D * D // 16),
         ("gated_deltanet:expand_v=2.0", 0, 4 * D * 2 * D // H + 4 * 4 * D * B),
+        ("kda", 0, 4 * D * D // H + 4 * 3 * D * B),
+        ("kda:conv=off:heads=16", 0, 4 * D * D // 16),
+        ("mamba2", 0, 4 * 2 * D * 128 + 4 * (2 * D + 2 * 128) * B),
+        ("mamba2:heads=16:state=64", 0, 4 * 2 * D * 64 + 4 * (2 * D + 2 * 64) * B),
     ],
 )
 def test_bytes_of_one_layer_follow_the_formula(layer: str, kv: int, state: int) -> None:
@@ -68,7 +72,10 @@ def test_bytes_of_one_layer_follow_the_formula(layer: str, kv: int, state: int) 
 
 @pytest.mark.parametrize(
     ("layer", "squares"),
-    [("full", 4), ("hgrn", 4), ("hgrn2", 4), ("retnet", 8), ("gla", 4), ("deltanet", 4), ("gated_deltanet", 5)],
+    [
+        ("full", 4), ("hgrn", 4), ("hgrn2", 4), ("retnet", 8), ("gla", 4), ("deltanet", 4), ("gated_deltanet", 5),
+        ("mamba2", 6 + 2 * 128 / D), ("kda", 4 + 4 * 256 / D),
+    ],
 )
 def test_mixers_have_their_known_number_of_squares(layer: str, squares: int) -> None:
     mixer = cost(Design.parse(f"1x{layer}"), LARGE).mixer_parameters
@@ -85,11 +92,20 @@ def test_mixers_have_their_known_number_of_squares(layer: str, squares: int) -> 
         ("gla", 7 * (D // 2) * D // H),
         ("deltanet", 8 * D * D // H),
         ("gated_deltanet", 8 * D * D // H),
+        ("mamba2", 5 * 2 * D * 128),
+        ("kda", 8 * D * D // H),
     ],
 )
 def test_mixing_flops_follow_the_study(layer: str, flops: int) -> None:
     spec = MIXERS[layer]
     assert spec.flops(spec.shape(LARGE, {}), T) == flops
+
+
+@pytest.mark.parametrize(("width", "heads"), [(32, 1), (64, 2), (128, 4), (1024, 32), (2048, 64)])
+def test_mamba2_has_heads_of_64_at_every_scale(width: int, heads: int) -> None:
+    scale = Scale(name="x", width=width, heads=1, state_heads=1, mlp_dim=1, vocab=1)
+    shape = MIXERS["mamba2"].shape(scale, {})
+    assert (shape.heads, shape.value_dim, shape.key_dim, shape.kv_heads) == (heads, 64, 128, 1)
 
 
 @given(designs(max_depth=4), st.sampled_from([1, 3]))
@@ -129,6 +145,12 @@ def test_head_sizes_a_kernel_cannot_take_are_refused_with_the_layer() -> None:
         cost(Design.parse("2xfull+gated_deltanet:heads=256@1"), LARGE)
     with pytest.raises(ValueError, match=r"heads = 3: must divide"):
         cost(Design.parse("1xgla:heads=3"), LARGE)
+    with pytest.raises(ValueError, match=r"mamba2 heads = 3: must divide 4096 \(twice the width at this scale\)"):
+        cost(Design.parse("1xmamba2:heads=3"), LARGE)
+    with pytest.raises(ValueError, match=r"mamba2 value head size = 2048: must be a multiple of 16 in 16..512"):
+        cost(Design.parse("1xmamba2:heads=2"), LARGE)
+    with pytest.raises(ValueError, match=r"mamba2 state = 24: must be a multiple of 16 in 16..256"):
+        cost(Design.parse("1xmamba2:state=24"), LARGE)
     with pytest.raises(ValueError, match=r"kv_heads = 5: must divide heads = 32"):
         cost(Design.parse("1xfull:kv_heads=5"), LARGE)
 

@@ -43,6 +43,11 @@ def test_no_rope_is_kept() -> None:
     assert str(preset("jamba-v0.1", 8, "gla")) == "8xgla+full:rope=off@4"
 
 
+def test_a_preset_keeps_the_backbone_that_was_published() -> None:
+    assert preset("kimi-linear-48b").backbones == ("kda",)
+    assert preset("nemotron-h-8b").backbones == ("mamba2",)
+
+
 def test_unknown_names_and_backbones_are_refused() -> None:
     with pytest.raises(ValueError, match=r"preset = 'qwen3-nxt': .*did you mean 'qwen3-next'"):
         preset("qwen3-nxt")

@@ -1,0 +1,189 @@
+"""Tile sizes of fla's kernels, chosen once and shipped: a fresh worker on a known GPU never tunes.
+
+`python -m proxies.ops.tuning FILE` makes the choices on this machine's GPU, for proxies' head sizes, in a few minutes.
+Triton would time every variant of every kernel again in each new environment, and for each batch size: over a minute a
+mixer. A choice here holds for all batches and numbers of heads. On other GPUs Triton tunes at first use, one process at
+a time, and keeps its result in its cache.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock
+from torch import Tensor
+
+HEAD_SIZES = {  # of keys and values, as proxies of width 128 with heads of 64 have them
+    "simple_decay": ((64, 64), (64, 128), (128, 64)),
+    "gla": ((32, 64), (64, 64)),
+    "delta": ((64, 64),),
+    "gated_delta": ((64, 64),),
+    "kda": ((64, 64),),
+}
+CHANNELS = (128, 256)  # of HGRN
+ARGUMENTS = {
+    "simple_decay": "q k v g", "gla": "q k v g_channel", "delta": "q k v beta", "gated_delta": "q k v beta g",
+    "kda": "q k v beta g_channel", "hgrn": "x g_scan",
+}  # fmt: skip
+_BATCH, _LENGTH, _HEADS = 256, 256, 2
+_IGNORED = {"B", "H", "HV"}  # keys of Triton's tuning that leave the best tiles as they are
+_FILES = Path(__file__).parent / "tiles"
+
+
+def tiles_for(device: torch.device) -> Path | None:
+    """The shipped choices for this GPU and the fla that is installed."""
+    file = _FILES / f"sm{''.join(map(str, torch.cuda.get_device_capability(device)))}.json"
+    return file if file.exists() and _read(file)["flash-linear-attention"] == version("fla-core") else None
+
+
+def install(device: torch.device) -> None:
+    """Gives the kernels of fla imported so far the shipped choices, if there are any for `device`."""
+    file = tiles_for(device)
+    if file is not None:
+        for name, tuner in _tuners():
+            if not isinstance(tuner.cache, _Tiles):
+                tuner.cache = _Tiles(tuner, _read(file)["kernels"].get(name, {}))
+
+
+def turn(device: torch.device) -> AbstractContextManager[Any]:
+    """Held while kernels may be tuned: processes of one machine tune after each other, and the later ones find the
+    results. Nothing to wait for where choices are shipped."""
+    if device.type != "cuda" or tiles_for(device):
+        return nullcontext()
+    folder = Path.home() / ".triton"
+    folder.mkdir(parents=True, exist_ok=True)
+    return FileLock(folder / "plait-tuning.lock")
+
+
+class _Tiles(dict[tuple[Any, ...], Any]):
+    """What a tuner of Triton remembers, with the shipped choices behind it."""
+
+    def __init__(self, tuner: Any, chosen: dict[str, list[Any]]) -> None:
+        super().__init__(tuner.cache)
+        self.tuner, self.chosen = tuner, chosen
+
+    def __contains__(self, key: object) -> bool:
+        if not super().__contains__(key):
+            wanted = self.chosen.get(_name(self.tuner, key))  # type: ignore[arg-type]
+            for config in self.tuner.configs:
+                if _tile(config) == wanted:
+                    self[key] = config  # type: ignore[index]
+        return super().__contains__(key)
+
+
+def _name(tuner: Any, key: tuple[Any, ...]) -> str:
+    """Triton's tuning key as text, without what is ignored: `K=64 V=64 BT=64 bfloat16 float32`."""
+    named = [f"{name}={value}" for name, value in zip(tuner.keys, key, strict=False) if name not in _IGNORED]
+    return " ".join([*named, *(str(dtype).removeprefix("torch.") for dtype in key[len(tuner.keys) :])])
+
+
+def _tile(config: Any) -> list[Any]:
+    return [config.kwargs, config.num_warps, config.num_stages]
+
+
+def _tuners() -> Iterator[tuple[str, Any]]:
+    """The kernels of fla that Triton tunes, by name."""
+    from triton.runtime.autotuner import Autotuner
+
+    for module in [module for name, module in sys.modules.items() if name.startswith("fla.")]:
+        for item in list(vars(module).values()):
+            while item is not None and not isinstance(item, Autotuner) and type(item).__module__.startswith("triton."):
+                item = getattr(item, "fn", None)
+            if isinstance(item, Autotuner) and item.base_fn.__module__ == module.__name__:
+                yield f"{module.__name__.removeprefix('fla.')}.{item.base_fn.__name__}", item
+
+
+@cache
+def _read(file: Path) -> dict[str, Any]:
+    made: dict[str, Any] = json.loads(file.read_text())
+    return made
+
+
+def _shapes(op: str) -> list[dict[str, tuple[int, ...]]]:
+    """The inputs' shapes for each size of `op`."""
+    rows = (_BATCH, _LENGTH)
+    if op == "hgrn":
+        return [{name: (*rows, channels) for name in ARGUMENTS[op].split()} for channels in CHANNELS]
+    heads = (*rows, _HEADS)
+    special = [{"v": (*heads, value), "g": heads, "beta": heads, "key": (*heads, key)} for key, value in HEAD_SIZES[op]]
+    return [{name: sizes.get(name, sizes["key"]) for name in ARGUMENTS[op].split()} for sizes in special]
+
+
+def _exercise(ops: list[str]) -> None:
+    """Every op forward and backward at every size, so that its kernels are tuned."""
+    from proxies.ops.kernels import choose
+
+    device = torch.device("cuda")
+    for op in ops:
+        kernel = choose(op, device).kernel
+        assert kernel is not None, choose(op, device).reason
+        for shapes in _shapes(op):
+            inputs: dict[str, Tensor] = {}
+            for name, shape in shapes.items():
+                x = torch.rand(shape, device=device)
+                decay = name.startswith("g")
+                x = -0.1 * x if decay else x * shape[-1] ** -0.5
+                x = x if decay else x.bfloat16()
+                inputs["g" if decay else name] = x.requires_grad_()
+            kernel(**inputs)[0].sum().backward()
+    torch.cuda.synchronize()
+
+
+def _compile(ops: list[str], part: int, parts: int) -> None:
+    """Compiles every `parts`-th variant of every kernel into Triton's cache, without timing any."""
+    from triton.runtime.autotuner import Autotuner
+
+    def prune(tuner: Any, kwargs: dict[str, Any]) -> list[Any]:
+        configs = list(tuner.configs)
+        if tuner.early_config_prune:
+            configs = tuner.early_config_prune(configs, tuner.nargs, **kwargs)
+        return configs[part % len(configs) :: parts]
+
+    def bench(tuner: Any, *args: Any, config: Any, **kwargs: Any) -> list[float]:
+        try:
+            tuner.fn.run(*args, **{**kwargs, **config.all_kwargs()})
+        except Exception:  # too large a tile: the tuner that times will see it too
+            return [float("inf")] * 3
+        return [0.0] * 3
+
+    Autotuner.prune_configs, Autotuner._bench = prune, bench
+    Autotuner.check_disk_cache = lambda tuner, key, configs, benchmark: benchmark()
+    _exercise(ops)
+
+
+def main(file: str, *, parts: int = 15) -> None:
+    """Makes the choices for this machine's GPU: variants are compiled side by side, then timed one after the other."""
+    ops = list(ARGUMENTS)
+    started = time.monotonic()
+    command = [sys.executable, "-m", "proxies.ops.tuning"]
+    with tempfile.TemporaryFile("w+") as said:
+        compiling = [subprocess.Popen([*command, str(i), str(parts)], stdout=said, stderr=said) for i in range(parts)]
+        failed = sum(process.wait() != 0 for process in compiling)
+        said.seek(0)
+        print(f"compiled in {time.monotonic() - started:.0f} s; {failed} of {parts} failed", said.read()[-3000:])
+    _exercise(ops)
+    chosen: dict[str, dict[str, list[Any]]] = {}
+    for name, tuner in _tuners():
+        for key, config in tuner.cache.items():
+            chosen.setdefault(name, {})[_name(tuner, key)] = _tile(config)
+    made = {"gpu": torch.cuda.get_device_name(), "triton": version("triton")}
+    made |= {"flash-linear-attention": version("fla-core"), "torch": torch.__version__}
+    kernels = {name: dict(sorted(chosen[name].items())) for name in sorted(chosen)}
+    Path(file).write_text(json.dumps(made | {"kernels": kernels}, indent=1) + "\n")
+    print(f"{sum(map(len, kernels.values()))} choices for {len(kernels)} kernels in {time.monotonic() - started:.0f} s")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        _compile(list(ARGUMENTS), int(sys.argv[1]), int(sys.argv[2]))
+    else:
+        main(sys.argv[1])
