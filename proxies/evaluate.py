@@ -11,12 +11,16 @@ from typing import Any
 
 import torch
 
-from proxies.protocol import Protocol
+from proxies import memory
+from proxies.mixers import MIXERS
+from proxies.ops import kernels
+from proxies.protocol import Protocol, Training
 from proxies.scoring import Interval, best_rate, interval
+from proxies.stacks import Stacked, free
 from proxies.tasks import LanguageTask, RecallTask, Task
 from proxies.tasks.base import CPU, HeldOut
 from proxies.text import Corpus
-from proxies.trainer import Trainer
+from proxies.trainer import EVALUATION_ROWS
 from space.cost import layer_shapes
 from space.design import Design
 
@@ -36,11 +40,15 @@ class Report:
         return self.rung == self.num_rungs - 1
 
 
-def rungs(design: Design, protocol: Protocol, corpus: Corpus, device: torch.device = CPU) -> Iterator[Report]:
+def rungs(
+    design: Design, protocol: Protocol, corpus: Corpus, device: torch.device = CPU, capacity: int | None = None
+) -> Iterator[Report]:
     """Trains `design` on `device` and yields a Report at each of the protocol's rungs.
 
-    Raises ValueError for a design that does not fit the proxy scale or a corpus other than the protocol's, and
-    FloatingPointError when a task has no learning rate that stayed finite.
+    The replicas of a task train in stacks of at most `capacity`; left out, as many as fit into a GPU, all on a CPU.
+    Raises ValueError for a design that does not fit the proxy scale or the device, or a corpus other than the
+    protocol's; RuntimeError for a device that torch cannot use; OutOfMemory; and FloatingPointError when a task has no
+    learning rate that stayed finite.
     """
     protocol = protocol if protocol.language.text else protocol.with_text(corpus.digest)
     if protocol.language.text != corpus.digest:
@@ -48,28 +56,43 @@ def rungs(design: Design, protocol: Protocol, corpus: Corpus, device: torch.devi
             f"text {corpus.source} has digest {corpus.digest}: the protocol asks for {protocol.language.text}"
         )
     layer_shapes(design, protocol.scale)
-    recall, language = RecallTask(protocol.recall), LanguageTask(protocol.language, corpus)
-    tasks: dict[str, tuple[Task, Trainer]] = {
-        name: (task, Trainer(design, protocol, task, training, device))
-        for name, task, training in (
-            ("recall", recall, protocol.recall.training),
-            ("language", language, protocol.language.training),
-        )
+    kernels.require(device)
+    tasks: dict[str, tuple[Task, Training]] = {
+        "recall": (RecallTask(protocol.recall), protocol.recall.training),
+        "language": (LanguageTask(protocol.language, corpus), protocol.language.training),
     }
+    numbers = [len(training.replicas) for _, training in tasks.values()]
+    capacities, together = [capacity or number for number in numbers], capacity is None
+    if device.type == "cuda":
+        needs = [_need(design, protocol, task, training, device) for task, training in tasks.values()]
+        if capacity is None:
+            capacities, together = memory.plan(list(zip(needs, numbers, strict=True)), memory.budget(device))
+    stacked: list[Stacked] = []
+    for (task, training), most in zip(tasks.values(), capacities, strict=True):
+        stacked.append(Stacked(design, protocol, task, training, device, most, together, stacked))
+    try:
+        yield from _reports(protocol, dict(zip(tasks, stacked, strict=True)), device)
+    finally:
+        for each in stacked:
+            each.trainers.clear()
+        free(device)
+
+
+def _reports(protocol: Protocol, tasks: dict[str, Stacked], device: torch.device) -> Iterator[Report]:
     started = time.monotonic()
     for rung, budget in enumerate(protocol.rungs):
         metrics: dict[str, float] = {}
         details: dict[str, Any] = {}
         part: HeldOut = "test" if budget == 1 else "validation"
-        for name, (task, trainer) in tasks.items():
-            trainer.advance(round(budget * trainer.training.steps))
-            whole, by_rung, details[name] = _score(task, trainer, part)
+        for name, replicas in tasks.items():
+            replicas.advance(round(budget * replicas.training.steps))
+            whole, by_rung, details[name] = _score(replicas, part)
             if name == "recall":
                 metrics |= {"recall": whole.mean, "recall_low": whole.low, "recall_high": whole.high}
                 metrics |= {f"recall_{key}": value for key, value in by_rung.items()}
             else:
                 metrics |= {"lm_bits_per_byte": whole.mean, "lm_low": whole.low, "lm_high": whole.high}
-        details |= {"part": part, "seconds": time.monotonic() - started}
+        details |= {"part": part, "device": device.type, "seconds": time.monotonic() - started}
         yield Report(rung=rung, num_rungs=len(protocol.rungs), budget=budget, metrics=metrics, details=details)
 
 
@@ -79,31 +102,56 @@ def evaluate(
     corpus: Corpus,
     on_rung: Callable[[Report], bool] | None = None,
     device: torch.device = CPU,
+    capacity: int | None = None,
 ) -> Report:
     """The last report of `design`: that of the whole budget, or the one at which `on_rung` returned False."""
     report = None
-    for report in rungs(design, protocol, corpus, device):
+    for report in rungs(design, protocol, corpus, device, capacity):
         if on_rung is not None and not on_rung(report):
             break
     assert report is not None
     return report
 
 
-def _score(task: Task, trainer: Trainer, part: HeldOut) -> tuple[Interval, dict[str, float], dict[str, Any]]:
+def _score(replicas: Stacked, part: HeldOut) -> tuple[Interval, dict[str, float], dict[str, Any]]:
     """The task's score over its seeds at the learning rate chosen on validation data, and what it was made of."""
-    validation = trainer.measure("validation")
+    task, validation = replicas.task, replicas.measure("validation")
     mean_LS = sum(validation.values()) / len(validation)
     best, on_edge = best_rate(mean_LS, task.higher_is_better)  # type: ignore[arg-type]
-    figures = validation if part == "validation" else trainer.measure(part)
+    figures = validation if part == "validation" else replicas.measure(part)
     by_seed = {name: figure[best].tolist() for name, figure in figures.items()}
     seeds = [sum(values) / len(values) for values in zip(*by_seed.values(), strict=True)]
     bounds = (0.0, 1.0) if task.higher_is_better else (0.0, float("inf"))
     details = {
-        "learning_rate": trainer.training.learning_rates[best],
+        "learning_rate": replicas.training.learning_rates[best],
         "on_edge": on_edge,
         "validation": {name: figure.tolist() for name, figure in validation.items()},
         "by_seed": by_seed,
-        "failed_at": trainer.failed_at_K.tolist(),
-        "training_losses": trainer.losses_K.tolist(),
+        "failed_at": replicas.failed_at_K.tolist(),
+        "training_losses": replicas.losses_K.tolist(),
+        "stacks": replicas.sizes,
+        "retried": replicas.retried,
     }
     return interval(seeds, *bounds), {name: sum(v) / len(v) for name, v in by_seed.items()}, details
+
+
+def _need(design: Design, protocol: Protocol, task: Task, training: Training, device: torch.device) -> memory.Need:
+    """What a replica of `task` needs on a GPU. Raises ValueError for what its kernels cannot take."""
+    scale = protocol.scale_for(task.vocab)
+    example = next(task.training(0, training.batch, device))
+    steps = memory.Sizes(batch=training.batch, length=example.tokens.shape[1], labels=example.labels.shape[1])
+    scoring = [
+        memory.Sizes(
+            batch=min(EVALUATION_ROWS, len(batch.tokens)), length=batch.tokens.shape[1], labels=batch.labels.shape[1]
+        )
+        for batch in task.held_out("validation").values()
+    ]
+    for layer, shape in zip(design.layers, layer_shapes(design, scale), strict=True):
+        kernels.check(
+            MIXERS[layer.mixer].op,
+            heads=shape.heads,
+            key_dim=shape.key_dim,
+            value_dim=shape.value_dim,
+            sequences=max(sizes.batch for sizes in (steps, *scoring)),
+        )
+    return memory.estimate(design, scale, steps, scoring, device)

@@ -5,6 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from proxies.ops import tuning
+
 _WARM_UP = 3  # calls that run as written first: kernels are tuned, pieces compiled, workspaces made
 
 
@@ -24,7 +26,7 @@ class Graphed:
         if self.calls <= _WARM_UP:
             side = torch.cuda.Stream()
             side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
+            with tuning.turn(side.device), torch.cuda.stream(side):
                 self.function(*inputs)
             torch.cuda.current_stream().wait_stream(side)
             return

@@ -45,6 +45,11 @@ class Training:
         for rate in self.learning_rates:
             _check("training", "learning_rates", rate, 1e-8, 1, float)
 
+    @property
+    def replicas(self) -> list[tuple[float, int]]:
+        """The learning rate and the seed of every replica, learning rates outermost."""
+        return [(rate, seed) for rate in self.learning_rates for seed in range(self.num_seeds)]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Recall:

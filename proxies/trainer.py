@@ -6,7 +6,7 @@ On a GPU data is made there, activations are bfloat16, and a step is one CUDA gr
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ from proxies.tasks.base import CPU, IGNORE, HeldOut
 from space.design import Design
 
 BETAS, EPS = (0.9, 0.95), 1e-8
-_EVALUATION_ROWS = 64  # examples a forward pass when scoring
+EVALUATION_ROWS = 64  # examples a forward pass when scoring
 _LOOK = 50  # steps between two looks, for which the CPU waits, at whether any replica is left
 
 
@@ -122,33 +122,44 @@ def _factors(training: Training) -> Tensor:
 
 
 class Trainer:
-    """Trains a replica for each (learning rate, seed) of `task`, learning rates outermost.
+    """Trains a stack of replicas of `task`, one for each (learning rate, seed): those given, or all of the training's.
 
     A replica whose loss is not finite stops there; `failed_at_K` names the step (-1: none).
     """
 
     def __init__(
-        self, design: Design, protocol: Protocol, task: Task, training: Training, device: torch.device = CPU
+        self,
+        design: Design,
+        protocol: Protocol,
+        task: Task,
+        training: Training,
+        device: torch.device = CPU,
+        replicas: Sequence[tuple[float, int]] | None = None,
     ) -> None:
-        seeds = range(training.num_seeds)
+        rates_K, seeds_K = zip(*(training.replicas if replicas is None else replicas), strict=True)
+        seeds = sorted(set(seeds_K))
         self.task, self.training, self.device = task, training, device
-        self.num_rates = len(training.learning_rates)
         self.model = HybridLM(
             design,
             protocol.scale_for(task.vocab),
-            [seed for _ in training.learning_rates for seed in seeds],
+            seeds_K,
             init_std=protocol.init_std,
             embedding_std=protocol.embedding_std,
         ).to(device)
-        rates = torch.tensor([rate for rate in training.learning_rates for _ in seeds], device=device)
+        rates = torch.tensor(rates_K, device=device)
         self.optimizer = FlatAdamW(self.model, rates, training)
         self.streams = [task.training(seed, training.batch, device) for seed in seeds]
+        self.stream_K = torch.tensor([seeds.index(seed) for seed in seeds_K], device=device)
         self.failed_at_K = torch.full((len(rates),), -1, device=device)
         self.losses_K = torch.full((len(rates),), math.nan, device=device)
         self.totals_K = torch.zeros(len(rates), device=device)
         self.steps_done = 0
+        self.release()
+
+    def release(self) -> None:
+        """Gives back what captured steps and scores hold on a GPU; the next ones are captured again."""
         self.scorers: dict[tuple[torch.Size, ...], Graphed] = {}
-        self.step = Graphed(self._step) if device.type == "cuda" else self._step
+        self.step = Graphed(self._step) if self.device.type == "cuda" else self._step
 
     def advance(self, steps: int) -> None:
         """Trains until `steps` steps are done in all, at most those of the training, or no replica is left."""
@@ -157,7 +168,7 @@ class Trainer:
             if done % _LOOK == 0 and bool((self.failed_at_K >= 0).all()):
                 return
             batches = [next(stream) for stream in self.streams]
-            self.step(*_stack(batches, self.num_rates).tensors)
+            self.step(*_stack(batches, self.stream_K).tensors)
             self.steps_done += 1
 
     def _step(self, tokens: Tensor, labels: Tensor, positions: Tensor | None = None) -> None:
@@ -170,16 +181,15 @@ class Trainer:
 
     @torch.no_grad()
     def measure(self, part: HeldOut) -> dict[str, Tensor]:
-        """The task's metric on a held-out part, by rung: [learning rates, seeds]. NaN for a replica that failed."""
+        """The task's metric on a held-out part, by rung: [K]. NaN for a replica that failed."""
         self.model.eval()
         figures: dict[str, Tensor] = {}
         for rung, whole in self.task.held_out(part).items():
             self.totals_K.zero_()
-            pieces = zip(*(x.to(self.device).split(_EVALUATION_ROWS) for x in whole.tensors), strict=True)
+            pieces = zip(*(x.to(self.device).split(EVALUATION_ROWS) for x in whole.tensors), strict=True)
             for piece in pieces:
                 self._scorer(piece)(*piece)
-            figure = torch.where(self.failed_at_K < 0, self.totals_K / len(whole.tokens), math.nan)
-            figures[rung] = figure.view(self.num_rates, -1).cpu()
+            figures[rung] = torch.where(self.failed_at_K < 0, self.totals_K / len(whole.tokens), math.nan).cpu()
         return figures
 
     def _scorer(self, piece: tuple[Tensor, ...]) -> Callable[..., None]:
@@ -203,12 +213,12 @@ def _losses(logits: Tensor, labels: Tensor) -> Tensor:
     return losses.view(len(labels), -1).sum(1) / (labels != IGNORE).flatten(1).sum(1)
 
 
-def _stack(batches: list[Batch], num_rates: int) -> Batch:
-    """One batch a replica, [K, B, ...]: the seeds' batches, once for each learning rate."""
+def _stack(batches: list[Batch], stream_K: Tensor) -> Batch:
+    """One batch a replica, [K, B, ...], each from its stream."""
     positions = [batch.positions for batch in batches if batch.positions is not None]
     stacked = Batch(
         torch.stack([batch.tokens for batch in batches]),
         torch.stack([batch.labels for batch in batches]),
         torch.stack(positions) if positions else None,
     )
-    return stacked.map(lambda x: x.repeat(num_rates, *[1] * (x.dim() - 1)))
+    return stacked.map(lambda x: x.index_select(0, stream_K))

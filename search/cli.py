@@ -18,7 +18,7 @@ from rich.table import Table
 
 from search import version
 from search.config import BUILT_IN, SearchConfig, template
-from search.progress import Progress, bytes_text
+from search.progress import Progress, bytes_text, serving_table
 from space.cost import DTYPE_BYTES, cost, layer_shapes
 from space.design import Design
 from space.scale import SCALES, Scale
@@ -57,6 +57,12 @@ def run(
     resume: Annotated[bool, typer.Option(help="Go on in a larger space than the search began with.")] = False,
     workers: Annotated[int | None, typer.Option(help="Trainings at the same time.")] = None,
     cpus_per_trial: Annotated[int | None, typer.Option(help="CPU cores each training uses.")] = None,
+    gpus_per_trial: Annotated[
+        float | None,
+        typer.Option(
+            help="Share of a GPU each training uses, as in 1 or 0.5; 0: the CPU. Left out: 1 if there are GPUs."
+        ),
+    ] = None,
     address: Annotated[str | None, typer.Option(help="A running Ray cluster.")] = None,
 ) -> None:
     """Runs a search, or goes on with it."""
@@ -64,13 +70,13 @@ def run(
         from sqlalchemy.orm import Session
 
         from proxies.text import Corpus
-        from search.runner import num_cores, num_slots
         from search.runner import run as run_search
         from search.store import queries, writer
 
         settings = (SearchConfig.read(config) if config else BUILT_IN["quick"]).with_options(
-            storage=storage, name=name, trials=trials, text=text, workers=workers, cpus_per_trial=cpus_per_trial
-        )
+            storage=storage, name=name, trials=trials, text=text, workers=workers, cpus_per_trial=cpus_per_trial,
+            gpus_per_trial=gpus_per_trial,
+        )  # fmt: skip
         if text == "":
             raise ValueError("text = '': must be a file or a folder")
         corpus = Corpus.load(settings.text or None)
@@ -82,13 +88,6 @@ def run(
         console.print(
             f"Search {settings.name}: {done} of {settings.trials} finished, in {settings.storage}", highlight=False
         )
-        if address is None and done < settings.trials:
-            slots = num_slots(settings, num_cores())
-            console.print(
-                f"{slots} at a time, {settings.cpus_per_trial} of {num_cores()} cores each; "
-                f"the first results take about a minute. Ctrl-C stops, nothing finished is lost.",
-                highlight=False,
-            )
         with Progress(console, done, settings.trials) as progress:
             ending = run_search(settings, corpus, engine, progress, extend=resume, address=address)
         with Session(engine) as session:
@@ -337,17 +336,22 @@ def doctor(storage: Storage = DEFAULT_STORAGE) -> None:
 
     import torch
 
-    from proxies.ops.kernels import KERNELS, choose
-    from search.runner import num_cores
+    from proxies.mixers import MIXERS, serving
+    from proxies.ops.kernels import require
+    from search.resources import this_machine
     from search.store import writer
 
-    typer.echo(f"python    {platform.python_version()}\ncpus      {num_cores()}")
+    here = this_machine()
+    typer.echo(f"python    {platform.python_version()}\ncpus      {here.cores}")
     typer.echo(f"torch     {torch.__version__}, {torch.get_num_threads()} threads")
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    found = torch.cuda.get_device_name() if device.type == "cuda" else "none"
-    typer.echo(f"gpu       {found}; searches train on the CPU in this version")
-    for op in KERNELS:
-        typer.echo(f"  {op:13} {choose(op, device).reason}")
+    device = torch.device("cuda" if here.gpus else "cpu")
+    try:
+        require(device)
+        found = f"{here.gpus} × {torch.cuda.get_device_name()}" if here.gpus else "none; searches train on the CPU"
+    except RuntimeError as error:
+        device, found = torch.device("cpu"), f"{here.gpus}, but {error}; until then use --gpus-per-trial 0"
+    typer.echo(f"gpu       {found}")
+    _console().print(serving_table(serving(MIXERS, device)))
     for package in ("ray", "optuna"):
         typer.echo(f"{package:9} {importlib.metadata.version(package)}")
     with _one_line():

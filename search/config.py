@@ -72,7 +72,16 @@ class SearchConfig:
         metadata={"words": "file or folder of text for language modelling; empty: the Python standard library"},
     )
     cpus_per_trial: int = field(default=1, metadata={"words": "CPU cores each training uses"})
-    workers: int = field(default=0, metadata={"words": "trainings at the same time; 0: as many as the cores allow"})
+    gpus_per_trial: float | None = field(
+        default=None,
+        metadata={
+            "words": "share of a GPU each training uses, as in 1 or 0.5; 0: the CPU; left out: 1 where there are GPUs",
+            "example": 1,
+        },
+    )
+    workers: int = field(
+        default=0, metadata={"words": "trainings at the same time; 0: as many as the cores and GPUs allow"}
+    )
     stopping: str = field(
         default="none",
         metadata={"words": f"early stopping: none, pareto, or one of the objectives {', '.join(MEASURED)}"},
@@ -104,6 +113,7 @@ class SearchConfig:
         _one_of("sampler", self.sampler, SAMPLERS)
         _whole("seed", self.seed, 0, 2**31 - 1)
         _whole("cpus_per_trial", self.cpus_per_trial, 1, 1024)
+        _share("gpus_per_trial", self.gpus_per_trial)
         _whole("workers", self.workers, 0, 10**4)
         if not 1 <= len(self.objectives) <= 3:
             raise ValueError(f"objectives = {list(self.objectives)}: must be one to three of {', '.join(METRICS)}")
@@ -214,6 +224,12 @@ def _whole(where: str, value: Any, low: int, high: int) -> None:
         raise ValueError(f"{where} = {value!r}: must be a whole number in {low}..{high}")
 
 
+def _share(where: str, value: Any) -> None:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if value is not None and not (number and (value == 0 or 0.01 <= value <= 1)):
+        raise ValueError(f"{where} = {value!r}: must be 0 for the CPU, or a share of one GPU in 0.01..1")
+
+
 BUILT_IN = {"quick": SearchConfig()}
 
 
@@ -230,7 +246,8 @@ def template(config: SearchConfig = BUILT_IN["quick"]) -> str:
         elif isinstance(value, dict):
             words = [(name, "", entry) for name, entry in value.items()]
         else:
-            lines += [f"# {_words(item)}", f"{item.name} = {_toml(value)}", ""]
+            entry = f"# {item.name} = {item.metadata['example']}" if value is None else f"{item.name} = {_toml(value)}"
+            lines += [f"# {_words(item)}", entry, ""]
             continue
         tables += [f"[{item.name}]", f"# {_words(item)}"]
         for name, comment, entry in words:

@@ -34,7 +34,9 @@ class Next(Enum):
 
 
 class Watcher(Protocol):
-    """Told about trials as they start and end."""
+    """Told what a run works with, and about trials as they start and end."""
+
+    def began(self, where: str, gpu: str, serving: Mapping[str, str]) -> None: ...
 
     def started(self, lease: Lease) -> None: ...
 
@@ -43,7 +45,10 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a worker hands back at a rung: figures, or a failure with its one-line reason."""
+    """What a worker hands back at a rung: figures, or a failure with its one-line reason.
+
+    A worker that is `dying` cannot be used again: it ends when it is asked for more.
+    """
 
     rung: int = 0
     budget: float = 0.0
@@ -53,10 +58,11 @@ class Outcome:
     failure: str = ""
     traceback: str = ""
     worker: str = ""
+    dying: bool = False
 
     @property
     def done(self) -> bool:
-        return self.final or bool(self.failure)
+        return self.final or (bool(self.failure) and not self.dying)
 
     def to_json(self) -> str:
         return json.dumps(self.__dict__)
@@ -85,7 +91,8 @@ class Driver:
     ) -> None:
         self.config, self.recorder, self.watcher, self.num_slots = config, recorder, watcher, num_slots
         self.exhausted = False
-        self.losses_in_a_row = 0
+        self.losses_in_a_row, self.last_loss = 0, ""
+        self._dying: dict[int, Outcome] = {}
         self.running: dict[int, tuple[Lease, float]] = {}
         with Session(engine) as session:
             self.finished = queries.search_summary(session, config.name).finished
@@ -127,6 +134,9 @@ class Driver:
         """Records a rung; returns whether the trial goes on."""
         if evaluation not in self.running:
             return False
+        if outcome.dying:
+            self._dying[evaluation] = outcome
+            return True  # to its end, which is that of a lost worker
         lease, started = self.running[evaluation]
         reason = outcome.failure or self._what_is_wrong(outcome.metrics or {})
         if reason:
@@ -151,8 +161,10 @@ class Driver:
         if evaluation in self.running:
             self.losses_in_a_row += 1
             lease, started = self.running.pop(evaluation)
-            again = self.recorder.lose(evaluation)
-            reason = "worker died" + (", will run again" if again else ", given up")
+            last = self._dying.pop(evaluation, Outcome())
+            self.last_loss = last.failure or "worker died"
+            again = self.recorder.lose(evaluation, self.last_loss, last.traceback)
+            reason = self.last_loss + (", will run again" if again else ", given up")
             self.watcher.ended(lease, "lost", {}, reason, time.monotonic() - started)
 
     def _end(self, lease: Lease, state: str, metrics: Mapping[str, float], reason: str, started: float) -> None:

@@ -6,6 +6,7 @@ from types import TracebackType
 
 from rich.console import Console
 from rich.live import Live
+from rich.table import Table
 from rich.text import Text
 
 from search.store.recorder import Lease
@@ -21,8 +22,17 @@ def bytes_text(value: float) -> str:
     return f"{value / 2**10:.1f} KiB"
 
 
+def serving_table(serving: Mapping[str, str]) -> Table:
+    """Mixers and what serves them, a row for each thing that does."""
+    table = Table.grid(padding=(0, 2))
+    for reason in dict.fromkeys(serving.values()):
+        names = ", ".join(name for name, its in serving.items() if its == reason)
+        table.add_row("", Text(names), Text(reason))
+    return table
+
+
 class Progress:
-    """Watches a search: `done` of `total` finished at the start, `num_slots` trials at a time."""
+    """Watches a search: `done` of `total` finished at the start."""
 
     def __init__(self, console: Console, done: int, total: int) -> None:
         self.console, self.done, self.total = console, done, total
@@ -41,6 +51,16 @@ class Progress:
     ) -> None:
         if self.console.is_terminal:
             self._live.stop()
+
+    def began(self, where: str, gpu: str, serving: Mapping[str, str]) -> None:
+        wait = "a few minutes, until kernels are tuned" if gpu else "about a minute"
+        self.console.print(
+            f"{where}; the first results take {wait}. Ctrl-C stops, nothing finished is lost.",
+            highlight=False,
+        )
+        if serving:
+            self.console.print(f"On {gpu}:", highlight=False)
+            self.console.print(serving_table(serving))
 
     def started(self, lease: Lease) -> None:
         self.running += 1

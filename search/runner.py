@@ -4,7 +4,6 @@ Tune keeps no truth: its storage is a temporary folder that goes when the run en
 """
 
 import logging
-import math
 import os
 import shutil
 import signal
@@ -24,6 +23,7 @@ from proxies.text import Corpus
 from search import version
 from search.config import SearchConfig
 from search.driver import MOST_LOSSES, Driver, Watcher
+from search.resources import Node, gpu_share, in_words, num_slots, this_machine
 from search.store.recorder import LEASE_SECONDS, Definition, Recorder
 
 ROOT = Path(__file__).parents[1]
@@ -65,25 +65,6 @@ def definition(config: SearchConfig, corpus: Corpus) -> Definition:
     )
 
 
-def num_cores() -> int:
-    """Cores this process may use: affinity and the container's quota count."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        cores = min(cores, math.ceil(int(quota) / int(period)))
-    except (OSError, ValueError):
-        pass  # no quota
-    return max(1, cores)
-
-
-def num_slots(config: SearchConfig, cores: int) -> int:
-    """How many trainings run at once. Raises ValueError when not even one fits."""
-    fitting = cores // config.cpus_per_trial
-    if not fitting:
-        raise ValueError(f"cpus_per_trial = {config.cpus_per_trial}: must be in 1..{cores}, the cores there are")
-    return min(fitting, config.workers) if config.workers else fitting
-
-
 def run(
     config: SearchConfig,
     corpus: Corpus,
@@ -99,7 +80,7 @@ def run(
     `rungs` replaces `proxies.evaluate.rungs` in the workers. Raises ValueError when the search cannot be run as asked.
     """
     if address is None:
-        num_slots(config, num_cores())
+        num_slots(config, [this_machine()])
     recorder = Recorder.open(engine, definition(config, corpus), extend=extend)
     driver = None
     try:
@@ -109,7 +90,8 @@ def run(
                 _tune(driver, config, corpus, address, rungs)
         if driver.losses_in_a_row >= MOST_LOSSES:
             raise ValueError(
-                f"{driver.losses_in_a_row} workers died in a row: look at the machine's memory; "
+                f"{driver.losses_in_a_row} workers died in a row (the last: {driver.last_loss}): "
+                "look at the machine's memory and its GPU; "
                 "nothing finished is lost, and the same command goes on"
             )
         return Ending(driver.finished, driver.exhausted)
@@ -128,6 +110,7 @@ def _tune(driver: Driver, config: SearchConfig, corpus: Corpus, address: str | N
     from search.adapter import Stopping, Suggesting
     from search.worker import Worker
 
+    here = this_machine() if address is None else None
     searcher = Suggesting(driver)
     folder = tempfile.mkdtemp(prefix="plait-")
     environment = {"OMP_NUM_THREADS": str(config.cpus_per_trial)}
@@ -136,7 +119,8 @@ def _tune(driver: Driver, config: SearchConfig, corpus: Corpus, address: str | N
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         ray.init(
             address=address,
-            num_cpus=num_cores() if address is None else None,
+            num_cpus=here.cores if here else None,
+            num_gpus=here.gpus if here else None,
             include_dashboard=False if address is None else None,
             log_to_driver=False,
             logging_level=logging.CRITICAL,
@@ -145,16 +129,21 @@ def _tune(driver: Driver, config: SearchConfig, corpus: Corpus, address: str | N
         for name in ("ray", "ray.tune", "ray.train"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
         _catch_signals()  # Ray has put its own in their place
-        driver.num_slots = num_slots(config, int(ray.cluster_resources().get("CPU", 0)))
+        nodes = [here] if here else _nodes(ray.nodes())
+        driver.num_slots, gpu = num_slots(config, nodes), gpu_share(config, nodes)
+        resources = {"CPU": config.cpus_per_trial, **({"GPU": gpu} if gpu else {})}
+        name, serving = _look(config, resources) if gpu and rungs is None else ("", {})
+        driver.watcher.began(in_words(config, nodes), name, serving)
         trainable = tune.with_parameters(
             Worker,
             protocol=config.proxy.with_text(corpus.digest),
             corpus=corpus,
             num_threads=config.cpus_per_trial,
+            gpu=gpu,
             rungs=rungs,
         )
         tune.Tuner(
-            tune.with_resources(trainable, {"CPU": config.cpus_per_trial}),
+            tune.with_resources(trainable, resources),
             tune_config=tune.TuneConfig(
                 search_alg=searcher,
                 scheduler=Stopping(searcher),
@@ -173,6 +162,28 @@ def _tune(driver: Driver, config: SearchConfig, corpus: Corpus, address: str | N
     finally:
         ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _nodes(found: list[dict[str, Any]]) -> list[Node]:
+    """The machines of a Ray cluster that are alive."""
+    offers = [node["Resources"] for node in found if node["Alive"]]
+    return [Node(int(offer.get("CPU", 0)), int(offer.get("GPU", 0))) for offer in offers]
+
+
+def _look(config: SearchConfig, resources: dict[str, float]) -> tuple[str, dict[str, str]]:
+    """A worker's GPU, and what serves each mixer of the space on it. Raises ValueError when a worker cannot use one."""
+    import ray
+
+    from search.worker import look
+
+    mixers = [text.split(":")[0] for text in (*config.space.attention, *config.space.linear)]
+    remote = ray.remote(num_cpus=resources["CPU"], num_gpus=resources["GPU"], max_retries=0)(look)
+    try:
+        return ray.get(remote.remote(list(dict.fromkeys(mixers))))
+    except ray.exceptions.RayTaskError as error:
+        raise ValueError(
+            f"gpus_per_trial = {resources['GPU']:g}: {error.cause}; or train on the CPU with --gpus-per-trial 0"
+        ) from None
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

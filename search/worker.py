@@ -1,13 +1,14 @@
 """The worker: a Ray Tune trainable that stays alive from design to design. A step is a rung.
 
-Nothing a design does may end a worker: exceptions come back as results, and the driver decides what they mean.
+Nothing a design does may end a worker: exceptions come back as results, and the driver decides what they mean. The one
+exception is an error after which a process can use its GPU no more: it is told, and then the process ends.
 """
 
 import os
 import socket
 import traceback
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ray import tune
 
@@ -16,17 +17,36 @@ from proxies.text import Corpus
 from search.driver import Outcome
 from space.design import Design
 
-Rungs = Callable[[Design, Protocol, Corpus], Iterator[Any]]
+if TYPE_CHECKING:
+    import torch
+
+Rungs = Callable[[Design, Protocol, Corpus, "torch.device"], Iterator[Any]]
 _MAX_REASON = 300
+GPU_ERROR = "gpu_error"
+# What CUDA, its libraries and Triton say when the process has lost its GPU.
+_DEAD = (
+    "CUDA error", "illegal memory access", "device-side assert", "unspecified launch failure", "misaligned address",
+    "CUBLAS_STATUS_EXECUTION_FAILED", "CUBLAS_STATUS_INTERNAL_ERROR", "CUBLAS_STATUS_NOT_INITIALIZED",
+)  # fmt: skip
 
 
 class Worker(tune.Trainable):
-    """Trains the design named in its config and hands back an Outcome a rung, as JSON."""
+    """Trains the design named in its config and hands back an Outcome a rung, as JSON.
+
+    `gpu` is its share of the GPU that Ray shows it; 0 is the CPU.
+    """
 
     def setup(  # type: ignore[override]
-        self, config: dict[str, Any], protocol: Protocol, corpus: Corpus, num_threads: int, rungs: Rungs | None
+        self,
+        config: dict[str, Any],
+        protocol: Protocol,
+        corpus: Corpus,
+        num_threads: int,
+        gpu: float,
+        rungs: Rungs | None,
     ) -> None:
-        self.protocol, self.corpus, self.num_threads, self.rungs = protocol, corpus, num_threads, rungs
+        self.protocol, self.corpus, self.num_threads, self.gpu, self.rungs = protocol, corpus, num_threads, gpu, rungs
+        self.dying = False
         self.reset_config(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -35,6 +55,8 @@ class Worker(tune.Trainable):
         return True
 
     def step(self) -> dict[str, Any]:
+        if self.dying:
+            os._exit(1)  # nothing that cleans up may wait for a dead GPU
         worker = f"{socket.gethostname()}:{os.getpid()}"
         try:
             if self.reports is None:
@@ -43,7 +65,9 @@ class Worker(tune.Trainable):
             outcome = Outcome(report.rung, report.budget, report.final, report.metrics, report.details, worker=worker)
             text = outcome.to_json()
         except Exception as error:
-            outcome = Outcome(failure=reason_of(error), traceback=traceback.format_exc(), worker=worker)
+            reason, trace = reason_of(error), traceback.format_exc()
+            self.dying = reason.startswith(GPU_ERROR)
+            outcome = Outcome(failure=reason, traceback=trace, worker=worker, dying=self.dying)
             text = outcome.to_json()
         if outcome.done:
             self.reports = None  # frees the models
@@ -57,7 +81,22 @@ class Worker(tune.Trainable):
             from proxies.evaluate import rungs
 
             self.rungs = rungs
-        return self.rungs(Design.parse(self.design), self.protocol, self.corpus)
+        device = torch.device("cuda" if self.gpu else "cpu")
+        if 0 < self.gpu < 1 and torch.cuda.is_available():
+            torch.cuda.set_per_process_memory_fraction(self.gpu)
+        return self.rungs(Design.parse(self.design), self.protocol, self.corpus, device)
+
+
+def look(mixers: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """The name of this worker's GPU, and what serves each mixer on it. Raises RuntimeError where torch sees none."""
+    import torch
+
+    from proxies.mixers import serving
+    from proxies.ops.kernels import require
+
+    device = torch.device("cuda")
+    require(device)
+    return torch.cuda.get_device_name(), serving(mixers, device)
 
 
 def reason_of(error: Exception) -> str:
@@ -66,6 +105,8 @@ def reason_of(error: Exception) -> str:
     words = lines[0][:_MAX_REASON] if lines else ""
     if isinstance(error, MemoryError) or "out of memory" in str(error) or "can't allocate memory" in str(error):
         return f"out_of_memory: {words or 'the machine has no memory left'}"
+    if any(sign in str(error) for sign in _DEAD):
+        return f"{GPU_ERROR}: {words}"
     if isinstance(error, FloatingPointError):
         return f"non_finite: {words}"
     return f"{type(error).__name__}: {words}" if words else type(error).__name__

@@ -58,10 +58,11 @@ def test_kernels_are_imported_only_when_they_are_called() -> None:
     found = {
         f"{path} imports {name} at import time"
         for path, module in modules("proxies")
+        if path.parent.name != "fused"  # Triton kernels of our own, themselves imported only when they are called
         for statement in module.body
         if not isinstance(statement, ast.FunctionDef | ast.ClassDef)
         for name in imports(statement)
-        if name.split(".")[0] in {"fla", "triton"}
+        if name.split(".")[0] in {"fla", "triton"} or name.startswith("proxies.fused")
     }
     assert not found
 

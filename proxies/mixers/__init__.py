@@ -1,5 +1,9 @@
 """The token mixers, by the names designs use. Each computes what fla's layer computes, for a stack of replicas."""
 
+from collections.abc import Iterable
+
+import torch
+
 from proxies.mixers.attention import Attention
 from proxies.mixers.base import Mixer
 from proxies.mixers.deltanet import DeltaNet
@@ -10,6 +14,7 @@ from proxies.mixers.hgrn2 import HGRN2
 from proxies.mixers.kda import KimiDeltaAttention
 from proxies.mixers.mamba2 import Mamba2
 from proxies.mixers.retnet import RetNet
+from proxies.ops.kernels import choose
 
 MIXERS: dict[str, type[Mixer]] = {
     "full": Attention,
@@ -24,4 +29,10 @@ MIXERS: dict[str, type[Mixer]] = {
     "kda": KimiDeltaAttention,
 }
 
-__all__ = ["MIXERS", "Mixer"]
+
+def serving(names: Iterable[str], device: torch.device) -> dict[str, str]:
+    """What serves each mixer on `device`, and why."""
+    return {name: choose(MIXERS[name].op, device).reason for name in names}
+
+
+__all__ = ["MIXERS", "Mixer", "serving"]

@@ -8,11 +8,14 @@ from torch import Tensor
 
 from proxies.layers import Linear, rotate
 from proxies.mixers.base import Mixer, merge_heads, split_heads
+from proxies.ops.kernels import SOFTMAX
 from space.mixers import Shape
 
 
 class Attention(Mixer):
     """Grouped-query attention; a window of W lets a token see itself and the W - 1 before."""
+
+    op = SOFTMAX
 
     def __init__(self, shape: Shape, num_replicas: int) -> None:
         super().__init__(shape, num_replicas)

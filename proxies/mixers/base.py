@@ -11,12 +11,13 @@ from space.mixers import Shape
 
 
 class Mixer(nn.Module):
-    """Mixes tokens causally: `forward(x_KBTD) -> x_KBTD`.
+    """Mixes tokens causally: `forward(x_KBTD) -> x_KBTD`. `op` is what does it: one of `ops.kernels`.
 
     A mixer with `lower_bounded` also takes the layer's lower bounds on its forget gate, `[K, channels]` in [0, 1), or
     None in the first layer.
     """
 
+    op: str
     lower_bounded = False
 
     def __init__(self, shape: Shape, num_replicas: int) -> None:

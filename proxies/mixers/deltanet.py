@@ -11,6 +11,8 @@ from space.mixers import Shape
 class DeltaNet(Mixer):
     """fla's DeltaNet. SiLU stays on q, k and v without the short convolution."""
 
+    op = "delta"
+
     def __init__(self, shape: Shape, num_replicas: int) -> None:
         super().__init__(shape, num_replicas)
         self.add_inputs(q=shape.keys, k=shape.keys, v=shape.values)

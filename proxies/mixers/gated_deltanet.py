@@ -13,6 +13,8 @@ from space.mixers import Shape
 class GatedDeltaNet(Mixer, Stacked):
     """fla's GatedDeltaNet with its output gate. SiLU stays on q, k and v without the short convolution."""
 
+    op = "gated_delta"
+
     def __init__(self, shape: Shape, num_replicas: int) -> None:
         super().__init__(shape, num_replicas)
         self.add_inputs(q=shape.keys, k=shape.keys, v=shape.values)

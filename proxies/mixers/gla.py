@@ -15,6 +15,8 @@ GATE_NORMALISER = 16  # a gate starts near exp(-log(2) / 16), so the state forge
 class GatedLinearAttention(Mixer):
     """fla's GatedLinearAttention."""
 
+    op = "gla"
+
     def __init__(self, shape: Shape, num_replicas: int) -> None:
         super().__init__(shape, num_replicas)
         self.add_inputs(q=shape.keys, k=shape.keys, v=shape.values)

@@ -14,6 +14,7 @@ from space.mixers import Shape
 class HGRN(Mixer):
     """fla's HGRNAttention. The convolution is on the input and the forget gate, without an activation."""
 
+    op = "hgrn"
     lower_bounded = True
 
     def __init__(self, shape: Shape, num_replicas: int) -> None:

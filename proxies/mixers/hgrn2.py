@@ -16,6 +16,7 @@ OUTPUT_NORM_EPS = 1e-5  # fla's layer does not hand its norm_eps to this norm
 class HGRN2(Mixer):
     """fla's HGRN2Attention. The convolution has no activation; the output norm spans all heads."""
 
+    op = "gla"
     lower_bounded = True
 
     def __init__(self, shape: Shape, num_replicas: int) -> None:

@@ -16,6 +16,8 @@ class KimiDeltaAttention(Mixer, Stacked):
     Decay and output gate come from the input through a bottleneck as wide as the values of one head.
     """
 
+    op = "kda"
+
     def __init__(self, shape: Shape, num_replicas: int) -> None:
         super().__init__(shape, num_replicas)
         self.add_inputs(q=shape.keys, k=shape.keys, v=shape.values)

@@ -18,6 +18,8 @@ class Mamba2(Mixer, Stacked):
     `out_proj` starts as every other projection: fla rescales it by the number of layers, which it counts without MLPs.
     """
 
+    op = "simple_decay"
+
     def __init__(self, shape: Shape, num_replicas: int) -> None:
         super().__init__(shape, num_replicas)
         self.parts = [shape.values, shape.values + 2 * shape.key_dim, shape.heads]  # of in_proj: z; x, B, C; dt

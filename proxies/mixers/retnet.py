@@ -12,6 +12,7 @@ from space.mixers import Shape
 class RetNet(Mixer):
     """fla's MultiScaleRetention. Head h keeps 1 - 2^(-5-h) of its state a step."""
 
+    op = "simple_decay"
     log_decay: Tensor
 
     def __init__(self, shape: Shape, num_replicas: int) -> None:

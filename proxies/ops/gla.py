@@ -49,11 +49,12 @@ def _within(q: Tensor, k: Tensor, v: Tensor, sums: Tensor) -> Tensor:
 
     The decay from j to i splits into two factors around the middle of the block's range, so that one product serves
     all pairs. Where a factor would leave float32, the block is halved: the two halves meet at their border, which
-    makes both factors at most 1, and each half is a smaller block.
+    makes both factors at most 1, and each half is a smaller block. On a GPU, where asking would wait
+    for it, every block is.
     """
     size = q.shape[-2]
     first, last = sums[..., :1, :].detach(), sums[..., -1:, :].detach()
-    if size == 1 or float((first - last).max()) <= LARGEST_SPAN:
+    if size == 1 or (not sums.is_cuda and float((first - last).max()) <= LARGEST_SPAN):
         middle = (first + last) / 2
         return ((q * (sums - middle).exp()) @ (k * (middle - sums).exp()).mT).tril() @ v
 

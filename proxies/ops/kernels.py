@@ -24,7 +24,10 @@ KERNELS = {  # op: module and function of fla
     "hgrn": ("fla.ops.hgrn", "chunk_hgrn"),
     "kda": ("fla.ops.kda", "chunk_kda"),
 }
+SOFTMAX = "softmax"  # the op of attention, which torch itself serves
 SCALAR_GATES = {"simple_decay", "gated_delta"}
+KEY_DIMS, VALUE_DIMS = (16, 256), (16, 512)  # sizes of one head: a tensor core takes 16 at least, the delta rules 256
+LARGEST_GRID = 65535  # of CUDA, on the axis where the kernels lay out sequences times heads
 HOPPER = 9  # its major compute capability
 WRONG_TRITON = ((3, 4, 0), (3, 7, 1))  # from, up to: wrong gradients of scalar gates on Hopper
 
@@ -38,7 +41,9 @@ class Choice(NamedTuple):
 
 @cache
 def choose(op: str, device: torch.device) -> Choice:
-    """What serves `op`, one of KERNELS, on `device`."""
+    """What serves `op`, SOFTMAX or one of KERNELS, on `device`."""
+    if op == SOFTMAX:
+        return Choice(None, "torch's scaled_dot_product_attention")
     if device.type != "cuda":
         return Choice(None, f"torch form: no kernel for {device.type}")
     module, name = KERNELS[op]
@@ -53,7 +58,35 @@ def choose(op: str, device: torch.device) -> Choice:
     if op in SCALAR_GATES and hopper and first_wrong <= release < first_right:
         return Choice(None, f"torch form: Triton {triton} computes wrong gradients on Hopper, 3.7.1 does not")
     tuning.install(device)
-    return Choice(kernel, f"fla's {name}, Triton {triton}")
+    return Choice(kernel, f"fla's {name}, Triton {triton}, {tuning.in_words(device)}")
+
+
+def require(device: torch.device) -> None:
+    """Raises RuntimeError saying what to install when torch cannot use `device`."""
+    if device.type == "cuda" and not torch.cuda.is_available():
+        build = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
+        raise RuntimeError(
+            f"torch {torch.__version__}, {build}, sees no GPU: install torch's CUDA build and plait[gpu] there, "
+            "with a driver that serves it (nvidia-smi)"
+        )
+
+
+def check(op: str, *, heads: int, key_dim: int, value_dim: int, sequences: int) -> None:
+    """Raises ValueError for what the kernel of `op` cannot take: sizes of one head, and `sequences` at a time.
+
+    Any length is taken: it is fla's layers that turn to another kernel up to 64 tokens, and they are not used.
+    """
+    if op in (SOFTMAX, "hgrn"):
+        sizes, heads = [], 1
+    else:
+        sizes = [("key head size", key_dim, *KEY_DIMS), ("value head size", value_dim, *VALUE_DIMS)]
+    for name, size, low, high in sizes:
+        if size % 16 or not low <= size <= high:
+            raise ValueError(f"{op} {name} = {size}: must be a multiple of 16 in {low}..{high} on a GPU")
+    if sequences * heads > LARGEST_GRID:
+        raise ValueError(
+            f"{op} sequences = {sequences}: must be in 1..{LARGEST_GRID // heads} with {heads} heads on a GPU"
+        )
 
 
 def _import(module: str) -> Any:
@@ -77,8 +110,7 @@ def run(op: str, chunked: Callable[..., Tensor], **inputs: Tensor) -> Tensor:
         return chunked(**inputs)
     kernel = choose(op, first.device).kernel
     if kernel is None:
-        with torch.autocast("cuda", enabled=False):
-            return chunked(**{name: x.float() for name, x in inputs.items()}).to(first.dtype)
+        return chunked(**{name: x.float() for name, x in inputs.items()}).to(first.dtype)
     whole = {name: x.expand(len(first), *x.shape[1:]) for name, x in inputs.items()}
     output, _ = kernel(**{name: x if name == "g" else x.to(first.dtype) for name, x in whole.items()})
     return output

@@ -45,6 +45,11 @@ def tiles_for(device: torch.device) -> Path | None:
     return file if file.exists() and _read(file)["flash-linear-attention"] == version("fla-core") else None
 
 
+def in_words(device: torch.device) -> str:
+    file = tiles_for(device)
+    return "tuned at first use, 1 to 2 minutes" if file is None else f"tiles chosen on {_read(file)['gpu']}"
+
+
 def install(device: torch.device) -> None:
     """Gives the kernels of fla imported so far the shipped choices, if there are any for `device`."""
     file = tiles_for(device)

@@ -226,7 +226,7 @@ class Recorder:
             )
         )
 
-    def lose(self, evaluation: int) -> bool:
+    def lose(self, evaluation: int, reason: str = "worker died", traceback: str = "") -> bool:
         """Records that the worker died; queues the evaluation again and returns True unless it was the last attempt."""
 
         def work(session: Session) -> bool:
@@ -235,7 +235,8 @@ class Recorder:
             if row.attempts < MAX_ATTEMPTS:
                 row.state = QUEUED
                 return True
-            row.state, row.finished, row.reason = LOST, time.time(), _lost_reason()
+            row.state, row.finished, row.reason = LOST, time.time(), _lost_reason(reason)
+            row.traceback = traceback or None
             return False
 
         return self._write(work)
@@ -315,8 +316,8 @@ def _differences(where: str, old: Any, new: Any) -> list[str]:
     return [] if old == new else [f"{where} is {old} there and {new} here"]
 
 
-def _lost_reason() -> str:
-    return f"worker died {MAX_ATTEMPTS} times"
+def _lost_reason(reason: str = "worker died") -> str:
+    return f"{reason} {MAX_ATTEMPTS} times"
 
 
 def finite(data: Any) -> Any:

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from proxies.ops import gla as gla_module
 from proxies.ops.delta import delta, delta_recurrence
 from proxies.ops.gated_delta import gated_delta, gated_delta_recurrence
 from proxies.ops.gla import gla, gla_recurrence
@@ -123,6 +124,16 @@ def test_simple_decay_shares_decays_given_with_a_batch_of_one() -> None:
     inputs = draw(OPS["simple_decay"], 3, 70, 2, 16)
     q, k, v, g = (x.float() for x in inputs.values())
     torch.testing.assert_close(simple_decay(q, k, v, g[:1]), simple_decay(q, k, v, g[:1].expand(3, -1, -1)))
+
+
+@pytest.mark.parametrize("log_decay", LOG_DECAYS.values(), ids=LOG_DECAYS.keys())
+def test_gla_is_right_where_every_block_is_halved_as_on_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, log_decay: float
+) -> None:
+    monkeypatch.setattr(gla_module, "LARGEST_SPAN", -1.0)
+    inputs = draw(OPS["gla"], 2, 65, 2, 32)
+    inputs["g"] = inputs.pop("g_channel") + log_decay
+    assert_equals_recurrence(OPS["gla"], inputs)
 
 
 def test_kda_never_asks_the_host_for_a_value_so_that_a_graph_can_hold_it() -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import torch
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
@@ -104,6 +105,11 @@ class Heard:
     def __init__(self) -> None:
         self.ends: list[tuple[str, str, str]] = []
 
+        self.where = ""
+
+    def began(self, where: str, gpu: str, serving: object) -> None:
+        self.where = where
+
     def started(self, lease: object) -> None:
         pass
 
@@ -111,7 +117,7 @@ class Heard:
         self.ends.append((str(lease.design), state, reason))
 
 
-def faulty(design: Design, protocol: Protocol, corpus: Corpus) -> Iterator[Report]:
+def faulty(design: Design, protocol: Protocol, corpus: Corpus, device: torch.device) -> Iterator[Report]:
     """What a training may do wrong, by design."""
     metrics = {"recall": 0.5, "recall_low": 0.4, "recall_high": 0.6, "lm_bits_per_byte": 3.0}
     marker = Path(corpus.source)

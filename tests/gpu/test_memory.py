@@ -1,0 +1,82 @@
+"""What is planned for a replica covers what is allocated, without wasting most of the GPU; shapes that pass run."""
+
+import pytest
+import torch
+
+from proxies import stacks
+from proxies.evaluate import _need, evaluate
+from proxies.memory import SAFETY
+from proxies.mixers import MIXERS
+from proxies.tasks import RecallTask
+from proxies.text import Corpus
+from proxies.trainer import Trainer
+from space.design import Design
+from tests.gpu.proxy import GPU, proxy
+
+OPTIONS = {"window": "window:size=32"}
+CORPUS = Corpus(bytes(range(256)) * 2000, "test")
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_the_estimate_covers_what_is_allocated(mixer: str) -> None:
+    design, protocol = Design.parse(f"4x{OPTIONS.get(mixer, mixer)}"), proxy((1e-3, 2e-3, 3e-3, 4e-3), 20)
+    task, training = RecallTask(protocol.recall), protocol.recall.training
+    planned = len(training.replicas) * _need(design, protocol, task, training, GPU).whole
+    stacks.free(GPU)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    trained = Trainer(design, protocol, task, training, GPU)
+    trained.advance(10)
+    trained.measure("validation")
+    held = torch.cuda.max_memory_allocated() - before
+    trained.release()
+    print(f"{mixer}: planned {planned / 2**20:.0f} MiB, peak {held / 2**20:.0f} MiB, {planned / held:.2f}")
+    assert held <= SAFETY * planned <= 5 * held
+
+
+@pytest.mark.parametrize("length", [16, 63, 65, 100])
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_short_and_odd_lengths_train(mixer: str, length: int) -> None:
+    protocol = proxy((1e-3,), 8).with_overrides(
+        {"recall": {"length": length, "pairs": [1, 2]}, "language": {"length": length, "training": {"steps": 8}}}
+    )
+    report = evaluate(Design.parse(f"2x{OPTIONS.get(mixer, mixer)}"), protocol, CORPUS, device=GPU)
+    assert report.details["recall"]["failed_at"] == [-1]
+
+
+@pytest.mark.parametrize("heads", [8, 1])  # heads of 16 and of 128
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_small_and_large_heads_train(mixer: str, heads: int) -> None:
+    protocol = proxy((1e-3,), 8).with_overrides({"state_heads": heads, "language": {"training": {"steps": 8}}})
+    report = evaluate(Design.parse(f"2x{OPTIONS.get(mixer, mixer)}"), protocol, CORPUS, device=GPU)
+    assert report.details["recall"]["failed_at"] == [-1]
+
+
+def test_a_cut_stack_has_the_results_of_a_whole_one() -> None:
+    protocol, design = proxy((5e-4, 1e-3, 2e-3), 60), Design.parse("4xdeltanet+full@3")
+    whole = evaluate(design, protocol, CORPUS, device=GPU)
+    parts = evaluate(design, protocol, CORPUS, device=GPU, capacity=2)
+    assert (whole.details["recall"]["stacks"], parts.details["recall"]["stacks"]) == ([3], [2, 1])
+    for task in ("recall", "language"):
+        found, expected = (torch.tensor(x.details[task]["training_losses"]) for x in (parts, whole))
+        assert (found - expected).abs().max() < 0.02
+
+
+def test_memory_that_really_runs_out_is_tried_again_with_half_the_stack() -> None:
+    """The limit lies between what one replica and what four need."""
+    design, protocol = Design.parse("4xfull"), proxy((5e-4, 1e-3, 2e-3, 3e-3), 20)
+    task, training = RecallTask(protocol.recall), protocol.recall.training
+    stacks.free(GPU)
+    torch.cuda.reset_peak_memory_stats()
+    trained = Trainer(design, protocol, task, training, GPU)
+    trained.advance(10)
+    peak = torch.cuda.max_memory_reserved()
+    del trained
+    stacks.free(GPU)
+    total = torch.cuda.mem_get_info()[1]
+    try:
+        torch.cuda.set_per_process_memory_fraction(0.7 * peak / total)
+        report = evaluate(design, protocol, CORPUS, device=GPU, capacity=4)
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+    assert report.details["recall"]["retried"] and report.details["recall"]["stacks"] == [2, 2]
