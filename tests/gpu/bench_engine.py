@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from proxies.ops.kernels import KERNELS, choose
+from proxies.stacks import free
 from space.design import Design
 from tests.gpu import floor
 from tests.gpu.baseline import Baseline
@@ -74,6 +75,8 @@ def compare(name: str, stacks: list[int], rates_of_gpu: floor.Rates, only_ours: 
         base_ms = seconds(lambda: [step() for _ in range(STEPS // 2)]) / (STEPS // 2) * 1e3
         report = {"baseline_ms": round(base_ms, 2), "baseline_first_s": round(first, 1)}
     for size in stacks:
+        free(GPU)
+        torch.cuda.reset_peak_memory_stats()
         ours = trainer(text, tuple(rates[:size]), 3 * STEPS)
         first = seconds(lambda: ours.advance(20))  # noqa: B023
         ms = seconds(lambda: ours.advance(20 + 2 * STEPS)) / (2 * STEPS) * 1e3  # noqa: B023

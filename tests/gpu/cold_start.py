@@ -1,6 +1,6 @@
 """Seconds from the start of Python to the first trained step, in new processes, with an empty and then a full cache.
 
-`python -m tests.gpu.cold_start` prints JSON; with a design, it is one such process.
+`python -m tests.gpu.cold_start` prints JSON; with a design, it is one such process. AT_ONCE processes run at once.
 """
 
 import json
@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 DESIGNS = ["4xfull", *(f"4x{name}+full@3" for name in
@@ -44,12 +45,14 @@ def start(design: str, folder: str) -> Any:
 
 
 def main() -> None:
-    report = {}
-    for design in DESIGNS:
+    def both(design: str) -> dict[str, Any]:
         with tempfile.TemporaryDirectory() as folder:
-            report[design] = {"cold": start(design, folder), "warm": start(design, folder)}
-            print(design, json.dumps(report[design]), flush=True)
-    print(json.dumps(report, indent=2))
+            return {"cold": start(design, folder), "warm": start(design, folder)}
+
+    at_once = int(os.environ.get("AT_ONCE", "1"))
+    with ThreadPoolExecutor(at_once) as pool:
+        report = dict(zip(DESIGNS, pool.map(both, DESIGNS), strict=True))
+    print(json.dumps({"at_once": at_once} | report, indent=2))
 
 
 if __name__ == "__main__":
