@@ -1,6 +1,6 @@
 """How much memory a replica needs while it trains on a GPU, and so how many fit beside each other.
 
-An estimate from shapes alone: parameters, gradients and Adam's moments in float32; the activations kept for the
+An estimate from shapes alone: parameters, gradients and Adam's moments; the activations kept for the
 backward pass by kind of layer; logits where there are labels; what the widest layer needs in passing. It is made to err
 on the high side; tests/gpu compares it with what is allocated.
 """
@@ -23,16 +23,16 @@ CHUNK = 64  # steps to which fla's kernels keep a state and a square matrix a he
 
 # Elements of 2 bytes kept for each token: for each key channel, each value channel and each head.
 _KEPT = {
-    "full": (5, 2, 4),
-    "window": (5, 2, 4),
-    "retnet": (4, 5, 4),
-    "hgrn": (0, 20, 0),
-    "gla": (11, 5, 2 * CHUNK),
-    "hgrn2": (16, 5, 2 * CHUNK),
-    "deltanet": (7, 5, CHUNK + 4),
-    "gated_deltanet": (7, 6, CHUNK + 8),
-    "mamba2": (6, 8, 8),
-    "kda": (13, 6, 2 * CHUNK + 8),
+    "full": (3, 2, 4),
+    "window": (3, 2, 4),
+    "retnet": (3, 3, 4),
+    "hgrn": (0, 12, 0),
+    "gla": (7, 3, CHUNK),
+    "hgrn2": (10, 3, CHUNK),
+    "deltanet": (4, 3, CHUNK),
+    "gated_deltanet": (4, 4, CHUNK),
+    "mamba2": (4, 5, 8),
+    "kda": (8, 4, CHUNK + 8),
 }
 _MOST = tuple(max(column) for column in zip(*_KEPT.values(), strict=True))
 _TORCH_FORM = 4  # times as much: float32, and a matrix a chunk at every stage
@@ -67,7 +67,7 @@ def estimate(design: Design, scale: Scale, training: Sizes, scoring: Sequence[Si
     """What one replica of `design` needs at `scale` to train and to be scored in passes of these sizes."""
     shapes = layer_shapes(design, scale)
     parameters = cost(design, scale).parameters
-    kept = 4 * 4 * parameters  # the parameters, their gradients, two moments
+    kept = (4 + 2 + 2 + 8) * parameters  # masters and their copies, gradients, two moments
     layers = [
         _layer_bytes(layer.mixer, shape, scale, training, device)
         for layer, shape in zip(design.layers, shapes, strict=True)
@@ -78,6 +78,7 @@ def estimate(design: Design, scale: Scale, training: Sizes, scoring: Sequence[Si
             _layer_bytes(layer.mixer, shape, scale, sizes, device)
             for layer, shape in zip(design.layers, shapes, strict=True)
         )
+        // 4  # nothing is kept
         + _ends_bytes(scale, sizes)
         for sizes in scoring
     ]
@@ -87,29 +88,30 @@ def estimate(design: Design, scale: Scale, training: Sizes, scoring: Sequence[Si
 
 
 def _layer_bytes(mixer: str, shape: Shape, scale: Scale, sizes: Sizes, device: torch.device) -> int:
-    """What one layer keeps for its backward pass: two norms of the float32 residual, the mixer, the MLP."""
+    """What one layer keeps for its backward pass: two norms and their sums, the mixer, the MLP."""
     key, value, head = _KEPT.get(mixer, _MOST)
     op = MIXERS[mixer].op
     mixing = 2 * (key * shape.keys + value * shape.values + head * shape.heads)
     if key and mixer not in ("full", "window"):
-        mixing += 8 * shape.keys * shape.value_dim // CHUNK  # states and their gradients, float32
+        mixing += 4 * shape.keys * shape.value_dim // CHUNK  # states and their gradients
     if mixer == "window" and shape.kv_heads != shape.heads:
         mixing += 8 * sizes.length * shape.heads  # such a mask and grouped heads: torch writes the scores out
     if choose(op, device).kernel is None and op != "softmax":
         mixing *= _TORCH_FORM
-    return sizes.batch * sizes.length * (12 * scale.width + 6 * scale.mlp_dim + mixing)
+    return sizes.batch * sizes.length * (8 * scale.width + 6 * scale.mlp_dim + mixing)
 
 
 def _ends_bytes(scale: Scale, sizes: Sizes) -> int:
     """Embeddings and last norm; logits, their float32 copy, and the gradients of both."""
-    return sizes.batch * (sizes.length * (8 * scale.width + 16) + sizes.labels * 12 * scale.vocab)
+    return sizes.batch * (sizes.length * (4 * scale.width + 16) + sizes.labels * 12 * scale.vocab)
 
 
 def budget(device: torch.device) -> int:
     """Bytes this process may plan with: what is free on the GPU, at most its share of the whole."""
     torch.cuda.empty_cache()
-    free, total = torch.cuda.mem_get_info(device)
-    share = torch.cuda.get_per_process_memory_fraction(device)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    free, total = torch.cuda.mem_get_info(index)
+    share = torch.cuda.get_per_process_memory_fraction(index)
     return min(free, int(share * total))
 
 

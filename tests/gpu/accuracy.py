@@ -29,7 +29,7 @@ def main(text: str = "4xdeltanet+full@3") -> None:
     ours = Trainer(design, protocol, RecallTask(recall), training, GPU)
     starts = [ours.model.replica_state_dict(seed) for seed in range(SEEDS)]
     ours.advance(STEPS)
-    figures = {"ours": torch.stack(list(ours.measure("test").values())).mean(0)[0].tolist(), "baseline": []}
+    figures = {"ours": torch.stack(list(ours.measure("test").values())).mean(0).tolist(), "baseline": []}
     for seed, start in enumerate(starts):
         baseline = Baseline(design, protocol, seed, {name: weight.float() for name, weight in start.items()})
         for _ in range(STEPS):

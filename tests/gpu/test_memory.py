@@ -31,7 +31,7 @@ def test_the_estimate_covers_what_is_allocated(mixer: str) -> None:
     held = torch.cuda.max_memory_allocated() - before
     trained.release()
     print(f"{mixer}: planned {planned / 2**20:.0f} MiB, peak {held / 2**20:.0f} MiB, {planned / held:.2f}")
-    assert held <= SAFETY * planned <= 5 * held
+    assert held <= SAFETY * planned <= 4 * held
 
 
 @pytest.mark.parametrize("length", [16, 63, 65, 100])
@@ -68,14 +68,16 @@ def test_memory_that_really_runs_out_is_tried_again_with_half_the_stack() -> Non
     task, training = RecallTask(protocol.recall), protocol.recall.training
     stacks.free(GPU)
     torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_reserved()
     trained = Trainer(design, protocol, task, training, GPU)
     trained.advance(10)
     peak = torch.cuda.max_memory_reserved()
+    trained.release()
     del trained
     stacks.free(GPU)
     total = torch.cuda.mem_get_info()[1]
     try:
-        torch.cuda.set_per_process_memory_fraction(0.7 * peak / total)
+        torch.cuda.set_per_process_memory_fraction((before + 0.7 * (peak - before)) / total)
         report = evaluate(design, protocol, CORPUS, device=GPU, capacity=4)
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
