@@ -15,9 +15,10 @@ from proxies import memory
 from proxies.mixers import MIXERS
 from proxies.ops import kernels
 from proxies.protocol import Protocol, Training
-from proxies.scoring import Interval, best_rate, interval
+from proxies.selection import measured
 from proxies.stacks import Stacked, free
-from proxies.tasks import LanguageTask, RecallTask, Task
+from proxies.summary import language_metrics, recall_metrics
+from proxies.tasks import LanguageTask, Task, recall_task
 from proxies.tasks.base import CPU, HeldOut
 from proxies.text import Corpus
 from proxies.trainer import EVALUATION_ROWS
@@ -58,7 +59,7 @@ def rungs(
     layer_shapes(design, protocol.scale)
     kernels.require(device)
     tasks: dict[str, tuple[Task, Training]] = {
-        "recall": (RecallTask(protocol.recall), protocol.recall.training),
+        "recall": (recall_task(protocol.recall), protocol.recall.training),
         "language": (LanguageTask(protocol.language, corpus), protocol.language.training),
     }
     numbers = [len(training.replicas) for _, training in tasks.values()]
@@ -86,12 +87,12 @@ def _reports(protocol: Protocol, tasks: dict[str, Stacked], device: torch.device
         part: HeldOut = "test" if budget == 1 else "validation"
         for name, replicas in tasks.items():
             replicas.advance(round(budget * replicas.training.steps))
-            whole, by_rung, details[name] = _score(replicas, part)
-            if name == "recall":
-                metrics |= {"recall": whole.mean, "recall_low": whole.low, "recall_high": whole.high}
-                metrics |= {f"recall_{key}": value for key, value in by_rung.items()}
+            found = measured(replicas, part)
+            details[name] = found.details
+            if isinstance(replicas.task, LanguageTask):
+                metrics |= language_metrics(found.figures)
             else:
-                metrics |= {"lm_bits_per_byte": whole.mean, "lm_low": whole.low, "lm_high": whole.high}
+                metrics |= recall_metrics(replicas.task, protocol.recall, found.figures)  # type: ignore[arg-type]
         details |= {"part": part, "device": device.type, "seconds": time.monotonic() - started}
         yield Report(rung=rung, num_rungs=len(protocol.rungs), budget=budget, metrics=metrics, details=details)
 
@@ -111,28 +112,6 @@ def evaluate(
             break
     assert report is not None
     return report
-
-
-def _score(replicas: Stacked, part: HeldOut) -> tuple[Interval, dict[str, float], dict[str, Any]]:
-    """The task's score over its seeds at the learning rate chosen on validation data, and what it was made of."""
-    task, validation = replicas.task, replicas.measure("validation")
-    mean_LS = sum(validation.values()) / len(validation)
-    best, on_edge = best_rate(mean_LS, task.higher_is_better)  # type: ignore[arg-type]
-    figures = validation if part == "validation" else replicas.measure(part)
-    by_seed = {name: figure[best].tolist() for name, figure in figures.items()}
-    seeds = [sum(values) / len(values) for values in zip(*by_seed.values(), strict=True)]
-    bounds = (0.0, 1.0) if task.higher_is_better else (0.0, float("inf"))
-    details = {
-        "learning_rate": replicas.training.learning_rates[best],
-        "on_edge": on_edge,
-        "validation": {name: figure.tolist() for name, figure in validation.items()},
-        "by_seed": by_seed,
-        "failed_at": replicas.failed_at_K.tolist(),
-        "training_losses": replicas.losses_K.tolist(),
-        "stacks": replicas.sizes,
-        "retried": replicas.retried,
-    }
-    return interval(seeds, *bounds), {name: sum(v) / len(v) for name, v in by_seed.items()}, details
 
 
 def _need(design: Design, protocol: Protocol, task: Task, training: Training, device: torch.device) -> memory.Need:

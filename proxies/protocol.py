@@ -10,25 +10,32 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
+from proxies.ladders import Fuzzy, KHop, Ladder, Mixture, MultiValue, Needle, Overwrite, Pairs, check_rising
 from proxies.ladders import check as _check
-from proxies.ladders import check_rising
 from space.design import nearest
 from space.scale import Scale
 
 VERSION = 1  # raised when the code that makes scores changes their meaning
 
 
+RATES = (1e-8, 1.0)  # learning rates that make sense
+
+
 @dataclass(frozen=True, kw_only=True)
 class Training:
     """How one task's replicas are trained: AdamW, linear warm-up, cosine decay to a tenth, gradients clipped a replica.
 
-    There is a replica for each pair of a learning rate and a seed in 0..num_seeds-1.
+    There is a replica for each pair of a learning rate and a seed in 0..num_seeds-1. With `fresh_seeds`, the chosen
+    rate is trained again with that many seeds more, and the score is theirs. A best rate on the edge of the grid is
+    followed by one beyond it, `extensions` times at most.
     """
 
     steps: int
     batch: int
     learning_rates: tuple[float, ...]
     num_seeds: int
+    fresh_seeds: int = 0
+    extensions: int = 0
     warmup: float = 0.1
     weight_decay: float = 0.1
     clip: float = 1.0
@@ -37,13 +44,17 @@ class Training:
         _check("training", "steps", self.steps, 1, 10**7)
         _check("training", "batch", self.batch, 1, 2**16)
         _check("training", "num_seeds", self.num_seeds, 1, 64)
+        _check("training", "fresh_seeds", self.fresh_seeds, 0, 64)
+        _check("training", "extensions", self.extensions, 0, 8)
+        if self.extensions and not self.fresh_seeds:
+            raise ValueError(f"training extensions = {self.extensions}: must be 0 without fresh_seeds")
         _check("training", "warmup", self.warmup, 0, 1, float)
         _check("training", "weight_decay", self.weight_decay, 0, 10, float)
         _check("training", "clip", self.clip, 1e-6, 1e6, float)
         if not self.learning_rates:
             raise ValueError("training learning_rates = []: must have at least one entry")
         for rate in self.learning_rates:
-            _check("training", "learning_rates", rate, 1e-8, 1, float)
+            _check("training", "learning_rates", rate, *RATES, float)
 
     @property
     def replicas(self) -> list[tuple[float, int]]:
@@ -83,6 +94,40 @@ class Recall:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Suite:
+    """Several ladders, trained as one mixture. `weights` of the ladders in recall; equal when there are none."""
+
+    training: Training
+    ladders: tuple[Ladder, ...]
+    weights: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        number = self.mixture.num_loads
+        if self.training.batch % number:
+            raise ValueError(f"recall batch = {self.training.batch}: must be a multiple of the {number} loads")
+        if self.weights and len(self.weights) != len(self.ladders):
+            raise ValueError(
+                f"recall weights = {list(self.weights)}: must be {len(self.ladders)}, one for each ladder, or none"
+            )
+        for weight in self.weights:
+            _check("recall", "weights", weight, 1e-6, 1e6, float)
+
+    @property
+    def mixture(self) -> Mixture:
+        return Mixture(ladders=self.ladders)
+
+    @property
+    def shares(self) -> list[float]:
+        """The weights of the ladders, of sum 1."""
+        weights = self.weights or (1.0,) * len(self.ladders)
+        return [weight / sum(weights) for weight in weights]
+
+    @property
+    def vocab(self) -> int:
+        return self.mixture.vocab
+
+
+@dataclass(frozen=True, kw_only=True)
 class Language:
     """Language modelling on bytes. `text` is the corpus digest, empty until a corpus is chosen."""
 
@@ -109,7 +154,7 @@ class Protocol:
     heads: int
     state_heads: int
     mlp_dim: int
-    recall: Recall
+    recall: Recall | Suite
     language: Language
     init_std: float = 0.02
     embedding_std: float = 0.02
@@ -150,13 +195,15 @@ class Protocol:
 
 
 def _override(settings: Any, overrides: Mapping[str, Any], where: str) -> Any:
-    known = [item.name for item in fields(settings) if item.name not in ("name", "version", "text")]
+    known = [item.name for item in fields(settings) if item.init and item.name not in ("name", "version", "text")]
     changed: dict[str, Any] = {}
     for key, value in overrides.items():
         if key not in known:
             raise ValueError(f"{where} key {key!r}: must be one of {', '.join(known)}{nearest(key, known)}")
         current = getattr(settings, key)
-        if isinstance(value, Mapping):
+        if key == "ladders":
+            value = _override_ladders(current, value, f"{where}.{key}")
+        elif isinstance(value, Mapping):
             value = _override(current, value, f"{where}.{key}")
         elif isinstance(current, tuple):
             if not isinstance(value, list | tuple):
@@ -164,6 +211,34 @@ def _override(settings: Any, overrides: Mapping[str, Any], where: str) -> Any:
             value = tuple(value)
         changed[key] = value
     return replace(settings, **changed)
+
+
+def _override_ladders(ladders: tuple[Ladder, ...], overrides: Any, where: str) -> tuple[Ladder, ...]:
+    """Ladders with some fields changed, by the name of their task."""
+    names = [ladder.task for ladder in ladders]
+    if not isinstance(overrides, Mapping):
+        raise ValueError(f"{where} = {overrides!r}: must have a table for each ladder that changes")
+    for name in overrides:
+        if name not in names:
+            raise ValueError(f"{where} key {name!r}: must be one of {', '.join(names)}{nearest(name, names)}")
+    return tuple(_override(ladder, overrides.get(ladder.task, {}), f"{where}.{ladder.task}") for ladder in ladders)
+
+
+def _suite(name: str, *, steps: int, fresh_seeds: int) -> Protocol:
+    """A protocol for a GPU: six ladders at once, a sweep of learning rates, and fresh seeds for the score."""
+
+    def training(steps: int, batch: int) -> Training:
+        rates = (5e-4, 1.5e-3, 5e-3)
+        return Training(
+            steps=steps, batch=batch, learning_rates=rates, num_seeds=2, fresh_seeds=fresh_seeds, extensions=2
+        )
+
+    ladders = (Pairs(), MultiValue(), Overwrite(), KHop(), Fuzzy(), Needle())
+    return Protocol(
+        name=name, width=128, heads=2, state_heads=2, mlp_dim=256, init_std=0.1, embedding_std=0.5, rungs=(0.4, 1.0),
+        recall=Suite(training=training(steps, 48), ladders=ladders),
+        language=Language(training=training(steps // 3, 32), length=256, num_examples=256),
+    )  # fmt: skip
 
 
 PROTOCOLS: dict[str, Protocol] = {
@@ -180,6 +255,8 @@ PROTOCOLS: dict[str, Protocol] = {
                 length=64, num_examples=128,
             ),
         ),
+        _suite("screen", steps=3000, fresh_seeds=3),
+        _suite("confirm", steps=9000, fresh_seeds=5),
     )
 }  # fmt: skip
 

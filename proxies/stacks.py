@@ -4,7 +4,7 @@ A replica depends on its learning rate and seed alone, so the results are those 
 """
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
@@ -18,6 +18,7 @@ from proxies.trainer import Trainer
 from space.design import Design
 
 Result = TypeVar("Result")
+Replica = tuple[float, int]  # learning rate and seed
 
 
 class OutOfMemory(MemoryError):
@@ -25,7 +26,7 @@ class OutOfMemory(MemoryError):
 
 
 class Stacked:
-    """The replicas of `task`, in stacks of at most `capacity`.
+    """The replicas of `task`, all of its training's unless some are given, in stacks of at most `capacity`.
 
     Unless `together`, a stack gives back what it needs only in passing before the next one trains. When memory runs out
     all of `siblings`, this task and those beside it, do so, and the task starts again from its first step with half the
@@ -42,16 +43,43 @@ class Stacked:
         capacity: int,
         together: bool,
         siblings: list["Stacked"],
+        replicas: Sequence[Replica] | None = None,
     ) -> None:
         self.design, self.protocol, self.task, self.training, self.device = design, protocol, task, training, device
         self.capacity, self.together, self.retried = capacity, together, False
         self.siblings, self.steps_done = siblings, 0
+        self.replicas = list(training.replicas if replicas is None else replicas)
         self.trainers: list[Trainer] = []
+
+    def another(self, replicas: Sequence[Replica]) -> "Stacked":
+        """Other replicas of this task, trained as far as these. Until it is closed it is one of the siblings."""
+        for each in self.siblings:
+            each.release()
+        other = Stacked(
+            self.design,
+            self.protocol,
+            self.task,
+            self.training,
+            self.device,
+            self.capacity,
+            False,
+            self.siblings,
+            replicas,
+        )
+        self.siblings.append(other)
+        other.advance(self.steps_done)
+        return other
+
+    def close(self) -> None:
+        """Gives everything back, and leaves the siblings."""
+        self.trainers.clear()
+        self.siblings.remove(self)
+        free(self.device)
 
     @property
     def sizes(self) -> list[int]:
         """Replicas in each stack."""
-        return stacks(len(self.training.replicas), self.capacity)
+        return stacks(len(self.replicas), self.capacity)
 
     def advance(self, steps: int) -> None:
         """Trains every replica until `steps` steps are done in all."""
@@ -61,7 +89,7 @@ class Stacked:
     def measure(self, part: HeldOut) -> dict[str, Tensor]:
         """The task's metric on a held-out part, by rung: [learning rates, seeds]. NaN for a replica that failed."""
         figures = self._with_memory(lambda: self._measure(part))
-        num_rates = len(self.training.learning_rates)
+        num_rates = len({rate for rate, _ in self.replicas})
         return {rung: torch.cat([figure[rung] for figure in figures]).view(num_rates, -1) for rung in figures[0]}
 
     @property
@@ -89,7 +117,7 @@ class Stacked:
         return figures
 
     def _advance(self) -> None:
-        replicas, start = self.training.replicas, 0
+        replicas, start = self.replicas, 0
         for index, size in enumerate(self.sizes):
             if index == len(self.trainers):
                 mine = replicas[start : start + size]

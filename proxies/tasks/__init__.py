@@ -3,9 +3,9 @@
 from proxies.tasks.base import Batch, LadderTask, SyntheticTask, Task, permuted, stream
 from proxies.tasks.language import LanguageTask
 from proxies.tasks.recall import RecallTask
-from proxies.tasks.suite import TASKS, MixtureTask
+from proxies.tasks.suite import TASKS, MixtureTask, recall_task
 
 __all__ = [
     "Batch", "LadderTask", "LanguageTask", "MixtureTask", "RecallTask", "SyntheticTask", "TASKS", "Task", "permuted",
-    "stream",
+    "recall_task", "stream",
 ]  # fmt: skip

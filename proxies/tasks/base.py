@@ -51,6 +51,7 @@ class Task(ABC):
 
     vocab: int
     higher_is_better: bool
+    deciding: tuple[str, ...] | None = None  # the rungs on which a learning rate is chosen, where not all
 
     @abstractmethod
     def training(self, seed: int, batch: int, device: torch.device = CPU) -> Iterator[Batch]:

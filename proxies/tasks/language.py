@@ -10,18 +10,29 @@ import torch
 from torch import Tensor
 
 from proxies.protocol import Language
-from proxies.tasks.base import CPU, Batch, HeldOut, Task, stream
+from proxies.tasks.base import CPU, IGNORE, Batch, HeldOut, Task, stream
 from proxies.text import Corpus, Part
+
+WHOLE, REPEATED = "bits_per_byte", "bits_per_repeated"
+
+
+def repeated_only(tokens_BT: Tensor, labels_BT: Tensor) -> Tensor:
+    """The labels that end a bigram seen before in the same window; IGNORE elsewhere."""
+    bigrams = tokens_BT * 256 + labels_BT
+    same = bigrams.unsqueeze(2) == bigrams.unsqueeze(1)
+    return labels_BT.masked_fill(~same.tril(-1).any(2), IGNORE)
 
 
 class LanguageTask(Task):
-    """Windows of `settings.length` bytes of a corpus; the one rung is named `bits_per_byte`.
+    """Windows of `settings.length` bytes of a corpus. The second rung scores only bytes that end a bigram seen before
+    in the window: what recall helps with. It is missing where there are none.
 
     Raises ValueError when a part of the corpus is shorter than one window.
     """
 
     vocab = 256
     higher_is_better = False
+    deciding = (WHOLE,)
 
     def __init__(self, settings: Language, corpus: Corpus) -> None:
         self.settings = settings
@@ -45,13 +56,16 @@ class LanguageTask(Task):
     def held_out(self, part: HeldOut) -> dict[str, Batch]:
         last = len(self.parts[part]) - self.settings.length - 1
         starts = torch.linspace(0, last, self.settings.num_examples).long()
-        return {"bits_per_byte": self._windows(self.parts[part], starts)}
+        whole = self._windows(self.parts[part], starts)
+        again = repeated_only(whole.tokens, whole.labels)
+        return {WHOLE: whole} | ({REPEATED: Batch(whole.tokens, again)} if (again != IGNORE).any() else {})
 
     def metric(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Mean bits a byte."""
         log_p = logits.float().log_softmax(-1)
-        nats = -log_p.gather(-1, labels.expand(logits.shape[:-1]).unsqueeze(-1))
-        return nats.mean((1, 2, 3)) / math.log(2)
+        scored = labels != IGNORE
+        nats = -log_p.gather(-1, (labels * scored).expand(logits.shape[:-1]).unsqueeze(-1)).squeeze(-1)
+        return (nats * scored).sum((1, 2)) / scored.sum() / math.log(2)
 
     def _windows(self, text: Tensor, starts: Tensor) -> Batch:
         index = starts.unsqueeze(1) + torch.arange(self.settings.length + 1, device=text.device)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import torch
 
 from proxies.ladders import Mixture
+from proxies.protocol import Recall, Suite
 from proxies.tasks.base import Batch, HeldOut, LadderTask, SyntheticTask, joined
 from proxies.tasks.copy import CopyTask
 from proxies.tasks.counting import CountingTask
@@ -73,3 +74,8 @@ class MixtureTask(SyntheticTask):
         assert batch.positions is not None
         tokens = torch.nn.functional.pad(batch.tokens, (1, 0), value=self.settings.ladders[0].vocab + index)
         return Batch(tokens, batch.labels, batch.positions + 1)
+
+
+def recall_task(settings: Recall | Suite) -> RecallTask | MixtureTask:
+    """The task of a protocol's recall: pairs alone, or a mixture."""
+    return MixtureTask(settings.mixture) if isinstance(settings, Suite) else RecallTask(settings)

@@ -1,0 +1,88 @@
+"""Which learning rate a task gets, and the figures its score is made of.
+
+The rate is chosen on validation data by its mean over seeds; a best rate on the edge of its grid asks for one beyond
+it, as often as the protocol allows. The figures come from sealed data, and from fresh seeds where the protocol has
+them: seeds that had no say in the choice, since the best of many runs is better than it will be again.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from proxies.protocol import RATES
+from proxies.scoring import best_rate
+from proxies.stacks import Stacked
+from proxies.tasks.base import HeldOut, Task
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Figures by rung, one for each seed, and how they came about."""
+
+    figures: dict[str, list[float]]
+    details: dict[str, Any]
+
+
+def measured(sweep: Stacked, part: HeldOut) -> Measured:
+    """The figures on `part` at the chosen rate. `sweep` has trained every learning rate with every seed.
+
+    Before the end, on validation data, these are the sweep's own. Raises FloatingPointError when no rate stayed finite,
+    or a fresh seed did not.
+    """
+    task, training, rates = sweep.task, sweep.training, list(sweep.training.learning_rates)
+    validation = sweep.measure("validation")
+    best, on_edge = _best(task, validation)
+    figures, scored, seeds = validation, sweep, list(range(training.num_seeds))
+    if part == "test":
+        for _ in range(training.extensions):
+            beyond = _beyond(rates, best) if on_edge else None
+            if beyond is None:
+                break
+            extra = sweep.another([(beyond, seed) for seed in seeds])
+            found = extra.measure("validation")
+            extra.close()
+            first = best == 0
+            rates.insert(0 if first else len(rates), beyond)
+            validation = {
+                rung: torch.cat([found[rung], figure] if first else [figure, found[rung]])
+                for rung, figure in validation.items()
+            }
+            best, on_edge = _best(task, validation)
+        if training.fresh_seeds:
+            seeds = [training.num_seeds + seed for seed in range(training.fresh_seeds)]
+            scored = sweep.another([(rates[best], seed) for seed in seeds])
+        figures = scored.measure(part)
+    row = best if scored is sweep else 0
+    by_seed = {rung: figure[row].tolist() for rung, figure in figures.items()}
+    details = {
+        "learning_rate": rates[best],
+        "learning_rates": rates,
+        "on_edge": on_edge,
+        "seeds": seeds,
+        "validation": {rung: figure.tolist() for rung, figure in validation.items()},
+        "by_seed": by_seed,
+        "failed_at": sweep.failed_at_K.tolist(),
+        "training_losses": sweep.losses_K.tolist(),
+        "stacks": sweep.sizes,
+        "retried": sweep.retried or scored.retried,
+    }
+    if scored is not sweep:
+        failed = [seed for seed, step in zip(seeds, scored.failed_at_K.tolist(), strict=True) if step >= 0]
+        scored.close()
+        if failed:
+            raise FloatingPointError(f"learning rate {rates[best]:g}: not finite with the fresh seeds {failed}")
+    return Measured(by_seed, details)
+
+
+def _best(task: Task, validation: dict[str, Tensor]) -> tuple[int, bool]:
+    deciding = [figure for rung, figure in validation.items() if task.deciding is None or rung in task.deciding]
+    return best_rate(torch.stack(deciding).mean(0), task.higher_is_better)
+
+
+def _beyond(rates: list[float], best: int) -> float | None:
+    """The next rate outside a grid whose best is at its edge, as far away as the last two are from each other."""
+    edge, inner = (rates[0], rates[1]) if best == 0 else (rates[-1], rates[-2])
+    rate = float(f"{edge * edge / inner:.3g}")
+    return rate if RATES[0] <= rate <= RATES[1] else None
