@@ -87,12 +87,15 @@ def _reports(protocol: Protocol, tasks: dict[str, Stacked], device: torch.device
         part: HeldOut = "test" if budget == 1 else "validation"
         for name, replicas in tasks.items():
             replicas.advance(round(budget * replicas.training.steps))
-            found = measured(replicas, part)
-            details[name] = found.details
             if isinstance(replicas.task, LanguageTask):
+                found = measured(replicas, part)
                 metrics |= language_metrics(found.figures)
             else:
-                metrics |= recall_metrics(replicas.task, protocol.recall, found.figures)  # type: ignore[arg-type]
+                found = measured(replicas, part, _longer(protocol, replicas.task))
+                metrics |= recall_metrics(protocol.recall, found.figures)
+                for times, figures in found.longer.items():
+                    metrics[f"recall_x{times}"] = recall_metrics(protocol.recall, figures)["recall"]
+            details[name] = found.details
         details |= {"part": part, "device": device.type, "seconds": time.monotonic() - started}
         yield Report(rung=rung, num_rungs=len(protocol.rungs), budget=budget, metrics=metrics, details=details)
 
@@ -114,6 +117,14 @@ def evaluate(
     return report
 
 
+def _longer(protocol: Protocol, task: Task) -> dict[int, Task]:
+    """The recall task in longer examples, by how many times. There are none of language modelling."""
+    settings = protocol.recall
+    if isinstance(task, LanguageTask):
+        return {}
+    return {times: recall_task(settings.at_length(times)) for times in settings.longer}
+
+
 def _need(design: Design, protocol: Protocol, task: Task, training: Training, device: torch.device) -> memory.Need:
     """What a replica of `task` needs on a GPU. Raises ValueError for what its kernels cannot take."""
     scale = protocol.scale_for(task.vocab)
@@ -123,7 +134,8 @@ def _need(design: Design, protocol: Protocol, task: Task, training: Training, de
         memory.Sizes(
             batch=min(EVALUATION_ROWS, len(batch.tokens)), length=batch.tokens.shape[1], labels=batch.labels.shape[1]
         )
-        for batch in task.held_out("validation").values()
+        for each in (task, *_longer(protocol, task).values())
+        for batch in each.held_out("validation").values()
     ]
     for layer, shape in zip(design.layers, layer_shapes(design, scale), strict=True):
         kernels.check(

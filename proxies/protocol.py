@@ -18,6 +18,13 @@ from space.scale import Scale
 VERSION = 1  # raised when the code that makes scores changes their meaning
 
 
+def _check_longer(longer: tuple[int, ...]) -> None:
+    if longer:
+        check_rising("recall", "longer", longer)
+    for times in longer:
+        _check("recall", "longer", times, 2, 16)
+
+
 RATES = (1e-8, 1.0)  # learning rates that make sense
 
 
@@ -72,8 +79,10 @@ class Recall:
     pairs: tuple[int, ...]
     num_examples: int  # of each rung, in validation and again in the sealed test
     filler: str = "random"
+    longer: tuple[int, ...] = ()  # times its length at which the test is taken again
 
     def __post_init__(self) -> None:
+        _check_longer(self.longer)
         if self.filler not in ("random", "zero"):
             raise ValueError(f"recall filler = {self.filler!r}: must be 'random' or 'zero'")
         _check("recall", "vocab", self.vocab, 4, 2**20)
@@ -92,6 +101,10 @@ class Recall:
         """The ladder, under the name that all ladders have."""
         return self.pairs
 
+    def at_length(self, times: int) -> "Recall":
+        """The same loads in examples `times` as long."""
+        return replace(self, length=times * self.length)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
@@ -100,8 +113,10 @@ class Suite:
     training: Training
     ladders: tuple[Ladder, ...]
     weights: tuple[float, ...] = ()
+    longer: tuple[int, ...] = ()  # times their length at which the test is taken again
 
     def __post_init__(self) -> None:
+        _check_longer(self.longer)
         number = self.mixture.num_loads
         if self.training.batch % number:
             raise ValueError(f"recall batch = {self.training.batch}: must be a multiple of the {number} loads")
@@ -125,6 +140,10 @@ class Suite:
     @property
     def vocab(self) -> int:
         return self.mixture.vocab
+
+    def at_length(self, times: int) -> "Suite":
+        """The same loads in examples `times` as long."""
+        return replace(self, ladders=tuple(replace(ladder, length=times * ladder.length) for ladder in self.ladders))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,7 +255,7 @@ def _suite(name: str, *, steps: int, fresh_seeds: int) -> Protocol:
     ladders = (Pairs(), MultiValue(), Overwrite(), KHop(), Fuzzy(), Needle())
     return Protocol(
         name=name, width=128, heads=2, state_heads=2, mlp_dim=256, init_std=0.1, embedding_std=0.5, rungs=(0.4, 1.0),
-        recall=Suite(training=training(steps, 48), ladders=ladders),
+        recall=Suite(training=training(steps, 48), ladders=ladders, longer=(2, 4)),
         language=Language(training=training(steps // 3, 32), length=256, num_examples=256),
     )  # fmt: skip
 

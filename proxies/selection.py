@@ -5,6 +5,7 @@ it, as often as the protocol allows. The figures come from sealed data, and from
 them: seeds that had no say in the choice, since the best of many runs is better than it will be again.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,17 +20,18 @@ from proxies.tasks.base import HeldOut, Task
 
 @dataclass(frozen=True)
 class Measured:
-    """Figures by rung, one for each seed, and how they came about."""
+    """Figures by rung, one for each seed, and how they came about. `longer`: in examples so many times as long."""
 
     figures: dict[str, list[float]]
     details: dict[str, Any]
+    longer: dict[int, dict[str, list[float]]]
 
 
-def measured(sweep: Stacked, part: HeldOut) -> Measured:
+def measured(sweep: Stacked, part: HeldOut, longer: Mapping[int, Task] | None = None) -> Measured:
     """The figures on `part` at the chosen rate. `sweep` has trained every learning rate with every seed.
 
-    Before the end, on validation data, these are the sweep's own. Raises FloatingPointError when no rate stayed finite,
-    or a fresh seed did not.
+    `longer` are the same tasks in longer examples, taken at the end. Before it, on validation data, the figures are the
+    sweep's own. Raises FloatingPointError when no rate stayed finite, or a fresh seed did not.
     """
     task, training, rates = sweep.task, sweep.training, list(sweep.training.learning_rates)
     validation = sweep.measure("validation")
@@ -56,6 +58,10 @@ def measured(sweep: Stacked, part: HeldOut) -> Measured:
         figures = scored.measure(part)
     row = best if scored is sweep else 0
     by_seed = {rung: figure[row].tolist() for rung, figure in figures.items()}
+    times_longer = {
+        times: {rung: figure[row].tolist() for rung, figure in scored.measure(part, task).items()}
+        for times, task in ((longer or {}) if part == "test" else {}).items()
+    }
     details = {
         "learning_rate": rates[best],
         "learning_rates": rates,
@@ -73,7 +79,7 @@ def measured(sweep: Stacked, part: HeldOut) -> Measured:
         scored.close()
         if failed:
             raise FloatingPointError(f"learning rate {rates[best]:g}: not finite with the fresh seeds {failed}")
-    return Measured(by_seed, details)
+    return Measured(by_seed, details, times_longer)
 
 
 def _best(task: Task, validation: dict[str, Tensor]) -> tuple[int, bool]:

@@ -86,9 +86,10 @@ class Stacked:
         self.steps_done = steps
         self._with_memory(self._advance)
 
-    def measure(self, part: HeldOut) -> dict[str, Tensor]:
-        """The task's metric on a held-out part, by rung: [learning rates, seeds]. NaN for a replica that failed."""
-        figures = self._with_memory(lambda: self._measure(part))
+    def measure(self, part: HeldOut, task: Task | None = None) -> dict[str, Tensor]:
+        """The metric on a held-out part, by rung: [learning rates, seeds]. NaN for a replica that failed. Of this task,
+        or of one that differs in its examples alone."""
+        figures = self._with_memory(lambda: self._measure(part, task))
         num_rates = len({rate for rate, _ in self.replicas})
         return {rung: torch.cat([figure[rung] for figure in figures]).view(num_rates, -1) for rung in figures[0]}
 
@@ -107,11 +108,11 @@ class Stacked:
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _measure(self, part: HeldOut) -> list[dict[str, Tensor]]:
+    def _measure(self, part: HeldOut, task: Task | None) -> list[dict[str, Tensor]]:
         self._advance()  # done already, unless the task had to start again
         figures = []
         for trainer in self.trainers:
-            figures.append(trainer.measure(part))
+            figures.append(trainer.measure(part, task))
             if not self.together:
                 self.release()
         return figures

@@ -9,15 +9,16 @@ from collections.abc import Mapping, Sequence
 
 from proxies.protocol import Recall, Suite
 from proxies.scoring import area, capacity, interval, mean, solved_share
-from proxies.tasks import MixtureTask, RecallTask
+from proxies.tasks import MixtureTask, RecallTask, recall_task
 from proxies.tasks.language import REPEATED, WHOLE
 
 Figures = Mapping[str, Sequence[float]]  # a number for each seed, by rung
 
 
-def recall_metrics(task: RecallTask | MixtureTask, settings: Recall | Suite, figures: Figures) -> dict[str, float]:
+def recall_metrics(settings: Recall | Suite, figures: Figures) -> dict[str, float]:
     """Recall with its 95 % interval; accuracy by rung; of every ladder the capacity at accuracy 0.9, the share of seeds
     that solved it with 0.9 on average, and of a mixture's also the area."""
+    task = recall_task(settings)
     ladders = task.by_task(figures) if isinstance(task, MixtureTask) else {task.name: _by_load(task, figures)}
     metrics = {f"recall_{rung}": mean(values) for rung, values in figures.items()}
     areas: list[list[float]] = []

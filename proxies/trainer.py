@@ -180,11 +180,12 @@ class Trainer:
         self.optimizer.step(losses_K.sum(), self.failed_at_K < 0)
 
     @torch.no_grad()
-    def measure(self, part: HeldOut) -> dict[str, Tensor]:
-        """The task's metric on a held-out part, by rung: [K]. NaN for a replica that failed."""
+    def measure(self, part: HeldOut, task: Task | None = None) -> dict[str, Tensor]:
+        """The metric on a held-out part, by rung: [K]. NaN for a replica that failed. Of the task it was trained on, or
+        of one that differs in its examples alone."""
         self.model.eval()
         figures: dict[str, Tensor] = {}
-        for rung, whole in self.task.held_out(part).items():
+        for rung, whole in (task or self.task).held_out(part).items():
             self.totals_K.zero_()
             pieces = zip(*(x.to(self.device).split(EVALUATION_ROWS) for x in whole.tensors), strict=True)
             for piece in pieces:

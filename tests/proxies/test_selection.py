@@ -85,6 +85,15 @@ def test_recall_of_a_mixture_is_the_weighted_mean_of_its_ladders_areas() -> None
     assert {"capacity_pairs", "solved_copy", "recall_copy_4"} <= set(metrics)
 
 
+def test_the_test_is_taken_again_in_longer_examples() -> None:
+    longer = suite().with_overrides({"recall": {"longer": [2, 4]}})
+    metrics = evaluate(DESIGN, longer, CORPUS).metrics
+    assert 0 <= metrics["recall_x2"] <= 1 and 0 <= metrics["recall_x4"] <= 1
+    assert metrics["recall"] == pytest.approx(evaluate(DESIGN, suite(), CORPUS).metrics["recall"])
+    with pytest.raises(ValueError, match=r"recall longer = 1: must be a whole number in 2..16"):
+        suite().with_overrides({"recall": {"longer": [1]}})
+
+
 def test_ladders_are_changed_by_name() -> None:
     changed = suite().with_overrides({"recall": {"ladders": {"copy": {"loads": [3]}}, "training": {"batch": 9}}})
     assert isinstance(changed.recall, Suite)
