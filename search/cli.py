@@ -110,8 +110,11 @@ def run(
         console.print(f"Space exhausted: all {settings.space.size} designs were proposed.", highlight=False)
     for warning in warnings:
         console.print(warning, style="bold red", highlight=False)
+    if not rows:
+        console.print(f"No design has a score yet: plait status {settings.name}{where} says why.", highlight=False)
+        return
     _print_front(console, rows)
-    best = rows[0].digest[:8] if rows else "DESIGN"
+    best = rows[0].digest[:8]
     console.print("Next:", highlight=False)
     for line in (
         f"plait show {best}{where}",
@@ -157,6 +160,8 @@ def status(name: Annotated[str | None, typer.Argument()] = None, storage: Storag
             summary = queries.search_summary(session, each)
             states = ", ".join(f"{count} {state}" for state, count in summary.counts.items() if count)
             typer.echo(f"{each}: {summary.finished} of {summary.trials} finished ({states or 'nothing yet'})")
+            for reason, count in queries.failures(session, each)[:3]:
+                typer.echo(f"  {count} × {reason}")
             for warning in queries.control_warnings(session, each):
                 typer.echo(f"  {warning}")
 

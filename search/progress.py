@@ -53,7 +53,8 @@ class Progress:
             self._live.stop()
 
     def began(self, where: str, gpu: str, serving: Mapping[str, str]) -> None:
-        wait = "a few minutes, until kernels are tuned" if gpu else "about a minute"
+        tuned = any("tuned at first use" in reason for reason in serving.values())
+        wait = "a few minutes, until kernels are tuned" if tuned else "about a minute"
         self.console.print(
             f"{where}; the first results take {wait}. Ctrl-C stops, nothing finished is lost.",
             highlight=False,

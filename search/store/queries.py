@@ -110,6 +110,19 @@ def search_summary(session: Session, name: str) -> SearchSummary:
     )
 
 
+def failures(session: Session, name: str) -> list[tuple[str, int]]:
+    """Why evaluations of the search `name` failed or could not be, and how many of each, most first."""
+    count = func.count()
+    rows = session.execute(
+        select(Evaluation.reason, count)
+        .join(Search)
+        .where(Search.name == name, Evaluation.state.in_(("failed", "infeasible")))
+        .group_by(Evaluation.reason)
+        .order_by(count.desc(), Evaluation.reason)
+    )
+    return [(reason or "no reason was recorded", number) for reason, number in rows]
+
+
 def evaluations(session: Session, name: str, states: Sequence[str] = STATES) -> list[EvaluationRow]:
     """The evaluations of the search `name` that are in one of `states`, in the order they were proposed."""
     last = select(func.max(Rung.rung)).where(Rung.evaluation_id == Evaluation.id).scalar_subquery().label("rung")

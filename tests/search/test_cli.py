@@ -150,6 +150,11 @@ def test_the_tiny_search_is_valid_and_a_failed_control_is_named(tmp_path: Path) 
     lease = recorder.lease(Design.parse("2xfull"), "anchor", {"memory_bytes": 1.0})
     assert lease is not None
     recorder.finish(lease.evaluation, "complete", {"recall": 0.2}, {}, 1.0)
+    for design in ("2xgla", "2xhgrn"):
+        lease = recorder.lease(Design.parse(design), "anchor", {"memory_bytes": 1.0})
+        assert lease is not None
+        recorder.fail(lease.evaluation, "non_finite: step 3", "", 1.0)
+    assert "2 × non_finite: step 3" in plait("status", "tiny", "--storage", url)[1]
     with Session(writer(url)) as session:
         (warning,) = queries.control_warnings(session, "tiny")
     assert warning.startswith("Control failed: pure attention reached recall 0.20, not 0.9")
