@@ -127,7 +127,7 @@ def _longer(protocol: Protocol, task: Task) -> dict[int, Task]:
 
 def _need(design: Design, protocol: Protocol, task: Task, training: Training, device: torch.device) -> memory.Need:
     """What a replica of `task` needs on a GPU. Raises ValueError for what its kernels cannot take."""
-    scale = protocol.scale_for(task.vocab)
+    scale = protocol.scale_for(task.vocab, design)
     example = next(task.training(0, training.batch, device))
     steps = memory.Sizes(batch=training.batch, length=example.tokens.shape[1], labels=example.labels.shape[1])
     scoring = [

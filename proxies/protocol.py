@@ -12,7 +12,8 @@ from typing import Any
 
 from proxies.ladders import Fuzzy, KHop, Ladder, Mixture, MultiValue, Needle, Overwrite, Pairs, check_rising
 from proxies.ladders import check as _check
-from space.design import nearest
+from space.cost import MATCHES, matched
+from space.design import Design, nearest
 from space.scale import Scale
 
 VERSION = 1  # raised when the code that makes scores changes their meaning
@@ -166,6 +167,8 @@ class Protocol:
 
     Weights start normal with `init_std`, embeddings with `embedding_std`. fla's 0.02 suits a width of 1024; at a
     proxy's width it hides the token behind the first layers' output, and attention stays on the plateau for long.
+    Designs are compared at equal width, or, with `match` "parameters", each with the MLP width that gives it pure
+    attention's parameters.
     """
 
     name: str
@@ -177,19 +180,24 @@ class Protocol:
     language: Language
     init_std: float = 0.02
     embedding_std: float = 0.02
+    match: str = "width"
     rungs: tuple[float, ...] = (0.5, 1.0)
     version: int = field(default=VERSION)
 
     def __post_init__(self) -> None:
         if not self.rungs or list(self.rungs) != sorted(set(self.rungs)) or self.rungs[0] <= 0 or self.rungs[-1] != 1:
             raise ValueError(f"protocol rungs = {list(self.rungs)}: must rise from above 0 and end at 1.0")
+        if self.match not in MATCHES:
+            raise ValueError(f"protocol match = {self.match!r}: must be one of {', '.join(MATCHES)}")
         for name in ("init_std", "embedding_std"):
             _check("protocol", name, getattr(self, name), 1e-4, 10, float)
         _ = self.scale
 
-    def scale_for(self, vocab: int) -> Scale:
-        return Scale(name=f"{self.name} proxy", width=self.width, heads=self.heads, state_heads=self.state_heads,
-                     mlp_dim=self.mlp_dim, vocab=vocab)  # fmt: skip
+    def scale_for(self, vocab: int, design: Design | None = None) -> Scale:
+        """The proxy's dimensions with a task's vocabulary, for `design` where designs differ in theirs."""
+        scale = Scale(name=f"{self.name} proxy", width=self.width, heads=self.heads, state_heads=self.state_heads,
+                      mlp_dim=self.mlp_dim, vocab=vocab)  # fmt: skip
+        return scale if design is None else matched(design, scale, self.match)
 
     @property
     def scale(self) -> Scale:

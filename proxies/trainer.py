@@ -141,7 +141,7 @@ class Trainer:
         self.task, self.training, self.device = task, training, device
         self.model = HybridLM(
             design,
-            protocol.scale_for(task.vocab),
+            protocol.scale_for(task.vocab, design),
             seeds_K,
             init_std=protocol.init_std,
             embedding_std=protocol.embedding_std,

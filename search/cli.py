@@ -19,7 +19,7 @@ from rich.table import Table
 from search import version
 from search.config import BUILT_IN, SearchConfig, template
 from search.progress import Progress, bytes_text, serving_table
-from space.cost import DTYPE_BYTES, cost, layer_shapes
+from space.cost import DTYPE_BYTES, MATCHES, cost, layer_shapes, matched
 from space.design import Design
 from space.scale import SCALES, Scale
 
@@ -238,11 +238,13 @@ def cost_command(
     context: int = 4096,
     batch: int = 1,
     dtype: Annotated[str, typer.Option(help=f"One of {', '.join(DTYPE_BYTES)}.")] = "bfloat16",
+    match: Annotated[str, typer.Option(help=f"What designs share: {', '.join(MATCHES)} (by their MLPs).")] = "width",
     storage: Storage = DEFAULT_STORAGE,
 ) -> None:
     """What a design costs when deployed."""
     with _one_line():
-        _print_cost(_design(design, storage), _scale(scale), context, batch, dtype)
+        found = _design(design, storage)
+        _print_cost(found, matched(found, _scale(scale), match), context, batch, dtype)
 
 
 @app.command()
@@ -319,7 +321,8 @@ def export(
         }
         computed = ("memory_bytes", "parameters", "flops_per_token")
         scores = {key: value for key, value in rows[0].metrics.items() if value is not None and key not in computed}
-        for path in fla.export(found, _scale(scale), out, provenance=provenance, scores=scores):
+        built = matched(found, _scale(scale), summary.protocol.get("match", "width"))
+        for path in fla.export(found, built, out, provenance=provenance, scores=scores):
             typer.echo(path)
 
 

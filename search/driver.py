@@ -18,7 +18,7 @@ from search.store import queries
 from search.store.pareto import Point
 from search.store.recorder import Lease, Recorder
 from search.store.tables import COMPLETE, STOPPED
-from space.cost import cost
+from space.cost import cost, matched
 from space.design import Design
 from space.scale import SCALES
 
@@ -75,7 +75,8 @@ class Outcome:
 def design_costs(config: SearchConfig, design: Design) -> dict[str, float]:
     """The metrics that need no training, at the deployment scale."""
     deployment = config.deployment
-    found = cost(design, SCALES[deployment.scale], context=deployment.context, dtype=deployment.dtype)
+    scale = matched(design, SCALES[deployment.scale], config.proxy.match)
+    found = cost(design, scale, context=deployment.context, dtype=deployment.dtype)
     return {
         "memory_bytes": found.memory_bytes,
         "parameters": found.parameters,

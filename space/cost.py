@@ -1,6 +1,6 @@
 """What a design costs at a scale: parameters, FLOPs a token, and bytes of memory while it generates."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from space.design import Design
 from space.mixers import MIXERS, Shape
@@ -34,6 +34,26 @@ def layer_shapes(design: Design, scale: Scale) -> tuple[Shape, ...]:
         except ValueError as error:
             raise ValueError(f"layer {index} of {design} at scale {scale.name}: {error}") from None
     return tuple(shapes)
+
+
+MATCHES = ("width", "parameters")
+_MLP_STEP = 8  # MLP widths are multiples of this
+
+
+def matched(design: Design, scale: Scale, match: str) -> Scale:
+    """The scale at which `design` is compared: `width` as it is; `parameters` with the MLP width that brings
+    the design nearest to pure attention's parameters. Its mixers and the memory they need stay as they are.
+
+    Raises ValueError for another `match`.
+    """
+    if match not in MATCHES:
+        raise ValueError(f"match = {match!r}: must be one of {', '.join(MATCHES)}")
+    if match == "width":
+        return scale
+    attention = Design.parse(f"{design.depth}xfull")
+    spare = cost(attention, scale).parameters - cost(design, replace(scale, mlp_dim=_MLP_STEP)).parameters
+    steps = max(1, 1 + round(spare / (3 * scale.width * design.depth * _MLP_STEP)))
+    return replace(scale, mlp_dim=steps * _MLP_STEP)
 
 
 def cost(design: Design, scale: Scale, *, context: int = 4096, batch: int = 1, dtype: str = "bfloat16") -> Cost:

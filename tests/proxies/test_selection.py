@@ -10,9 +10,12 @@ from proxies.evaluate import evaluate
 from proxies.ladders import Copy, Pairs
 from proxies.protocol import PROTOCOLS, Protocol, Suite, Training, named
 from proxies.scoring import area
+from proxies.tasks import recall_task
 from proxies.tasks.base import IGNORE
 from proxies.tasks.language import REPEATED, repeated_only
 from proxies.text import Corpus
+from proxies.trainer import Trainer
+from space.cost import cost
 from space.design import Design
 
 CORPUS = Corpus(b"the cat sat on the mat and the rat sat on the hat " * 600, "test")
@@ -115,3 +118,15 @@ def test_only_the_second_byte_of_a_bigram_that_comes_back_is_scored() -> None:
     kept = ["." if label == IGNORE else chr(label) for label in labels[0].tolist()]
     assert "".join(kept) == "...b..b"
     assert REPEATED in evaluate(DESIGN, protocol(SWEEP), CORPUS).details["language"]["by_seed"]
+
+
+def test_at_equal_parameters_a_proxy_has_those_of_attention() -> None:
+    design = Design.parse("2xretnet")
+    sizes = {}
+    for match in ("width", "parameters"):
+        settings = replace(protocol(SWEEP), match=match)
+        trainer = Trainer(design, settings, recall_task(settings.recall), SWEEP)
+        sizes[match] = sum(parameter[0].numel() for parameter in trainer.model.parameters())
+    attention = cost(Design.parse("2xfull"), settings.scale).parameters
+    assert abs(sizes["parameters"] - attention) <= 2 * 3 * settings.width * 4 < abs(sizes["width"] - attention)
+    assert evaluate(design, settings, CORPUS).metrics.keys() >= {"recall", "lm_bits_per_byte"}

@@ -1,10 +1,13 @@
 """Costs against the numbers and formulas of flash-linear-attention's layers and caches."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from space import BACKBONES, MIXERS, SCALES, Design, Scale, cost
+from space.cost import matched
 from tests.strategies import designs
 
 MIB = 1 << 20
@@ -161,3 +164,20 @@ def test_scales_are_checked() -> None:
         Scale(name="x", width=64, heads=3, state_heads=1, mlp_dim=1, vocab=1)
     with pytest.raises(ValueError, match="scale vocab = 0"):
         Scale(name="x", width=64, heads=1, state_heads=1, mlp_dim=1, vocab=0)
+
+
+@pytest.mark.parametrize("text", ["12xgla", "12xretnet+full@5,11", "12xgated_deltanet+full@3", "12xhgrn", "12xmamba2"])
+def test_at_equal_parameters_only_the_mlps_differ(text: str) -> None:
+    design, scale = Design.parse(text), SCALES["340m"]
+    same = matched(design, scale, "parameters")
+    attention = cost(Design.parse("12xfull"), scale).parameters
+    assert abs(cost(design, same).parameters - attention) <= 12 * 3 * scale.width * 8 / 2
+    assert replace(same, mlp_dim=scale.mlp_dim) == scale and same.mlp_dim % 8 == 0
+    assert cost(design, same).memory_bytes == cost(design, scale).memory_bytes
+
+
+def test_attention_is_its_own_match_and_an_unknown_match_is_refused() -> None:
+    design, scale = Design.parse("4xfull"), SCALES["340m"]
+    assert matched(design, scale, "parameters") == matched(design, scale, "width") == scale
+    with pytest.raises(ValueError, match="match = 'state': must be one of width, parameters"):
+        matched(design, scale, "state")
