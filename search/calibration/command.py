@@ -24,6 +24,7 @@ def calibrate(
     seeds: Annotated[int | None, typer.Option(help="Seeds, for a short look.")] = None,
     steps: Annotated[int | None, typer.Option(help="Training steps, for a short look.")] = None,
     batch: Annotated[int | None, typer.Option(help="Examples a step, for a short look.")] = None,
+    examples: Annotated[int | None, typer.Option(help="Held-out examples, for a short look.")] = None,
     only: Annotated[str, typer.Option(help="Only cells with this in their name, as in 'mamba2 16'.")] = "",
     text: Annotated[str | None, typer.Option(help="Tiny Shakespeare, one file.")] = None,
     storage: Annotated[str, typer.Option(help="Database URL of the search to read.")] = "sqlite:///plait.db",
@@ -39,8 +40,8 @@ def calibrate(
         if part not in PARTS:
             raise ValueError(f"part = {part!r}: must be one of {', '.join(PARTS)}")
     options = Options(
-        device=device, seeds=seeds, steps=steps, batch=batch, only=only, text=text, storage=storage, name=name,
-        protocol=protocol, depth=depth,
+        device=device, seeds=seeds, steps=steps, batch=batch, examples=examples, only=only, text=text, storage=storage,
+        name=name, protocol=protocol, depth=depth,
     )  # fmt: skip
     kept = Kept(out)
     console = Console(width=WIDTH, stderr=as_json, highlight=False, markup=False, soft_wrap=False)
@@ -87,7 +88,7 @@ def _rows(chosen: tuple[str, ...], options: Options, kept: Kept, console: Consol
 def table(rows: list[Row]) -> Table:
     """The rows in WIDTH columns."""
     made = Table(box=None, pad_edge=False, width=WIDTH)
-    for heading, ratio in (("what", 5), ("theirs", 2), ("ours", 3), ("verdict", 3)):
+    for heading, ratio in (("what", 5), ("theirs", 3), ("ours", 4), ("verdict", 5)):
         made.add_column(heading, ratio=ratio, overflow="fold")
     for row in rows:
         made.add_row(row.name, row.theirs, row.ours, row.verdict)

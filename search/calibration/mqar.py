@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MIXERS = {"transformer": "full", "mamba2": "mamba2", "gated_deltanet": "gated_deltanet"}
 _TRAINED = (
     "layers", "length", "pairs", "vocab", "filler", "learning_rates", "batch", "steps", "seeds", "num_examples",
-    "heads", "warmup", "init_std", "embedding_std", "solved", "looks",
+    "heads", "warmup", "init_std", "embedding_std", "solved", "look_every",
 )  # fmt: skip
 
 
@@ -82,7 +82,7 @@ def run(settings: Mapping[str, Any], device: "torch.device", say: Say) -> dict[s
     design = Design.parse(f"{settings['layers']}x{settings['mixer']}")
     fit = Fit(design, proxy(settings), RecallTask(ladder), training(settings), device)
     try:
-        for look in fit.looks(settings["looks"]):
+        for look in fit.looks(settings["look_every"]):
             best, on_edge = best_rate(look.figures_LS, True)
             reached = float(look.figures_LS[best].mean())
             rate = settings["learning_rates"][best]

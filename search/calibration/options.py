@@ -18,8 +18,9 @@ DEVICES = ("auto", "cpu", "gpu")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """`seeds`, `steps` and `batch` replace the reference's own for a short look. `only` is a part of cells' names.
+    """`only` is a part of cells' names.
 
+    `seeds`, `steps`, `batch` and `examples` (held-out ones a rung) replace the reference's own for a short look.
     The study's scores come from the search `name` in `storage`, or are made under `protocol` at `depth`.
     Raises ValueError naming the field, its value and what is allowed.
     """
@@ -28,6 +29,7 @@ class Options:
     seeds: int | None = None
     steps: int | None = None
     batch: int | None = None
+    examples: int | None = None
     only: str = ""
     text: str | None = None
     storage: str = ""
@@ -38,7 +40,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
             raise ValueError(f"device = {self.device!r}: must be one of {', '.join(DEVICES)}")
-        for field, high in (("seeds", 64), ("steps", 10**7), ("batch", 2**16)):
+        for field, high in (("seeds", 64), ("steps", 10**7), ("batch", 2**16), ("examples", 2**20)):
             if getattr(self, field) is not None:
                 check("calibrate", field, getattr(self, field), 1, high)
         check("calibrate", "depth", self.depth, 1, 256)
@@ -48,8 +50,8 @@ class Options:
     @property
     def changes(self) -> dict[str, int]:
         """What replaces the reference's own training."""
-        fields = ("seeds", "steps", "batch")
-        return {field: getattr(self, field) for field in fields if getattr(self, field) is not None}
+        asked = {"seeds": self.seeds, "steps": self.steps, "batch": self.batch, "num_examples": self.examples}
+        return {key: value for key, value in asked.items() if value is not None}
 
     def short(self, settings: Mapping[str, Any]) -> bool:
         """Whether these changes make less of the reference's training, or another."""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from proxies.text import Corpus
 
 STUDY_DEPTH = 24
+DRAWS = 1000
 FEWEST = 3  # cells that can be ordered in a way worth a number
 
 
@@ -42,15 +43,15 @@ def rows(bench: Bench) -> Iterator[Row]:
     if bench.options.name is not None:
         scores, short = from_search(bench.options.storage, bench.options.name), False
     elif bench.options.protocol is not None:
-        scores, short = {}, bool(bench.options.changes)
+        scores, short = {}, bool(_changes(bench))
         for row, cell, score in _run(bench):
             if row is not None:
                 yield row
             elif cell is not None:
                 scores[cell] = score
     else:
-        wanted = "skipped: give --name SEARCH or --protocol NAME"
-        yield Row(part="study", name="study", theirs="-", ours="-", verdict=wanted)
+        wanted = "study (give --name SEARCH or --protocol NAME)"
+        yield Row(part="study", name=wanted, theirs="-", ours="-", verdict="skipped: no scores")
         return
     yield from compare(scores, short=short)
 
@@ -95,7 +96,7 @@ def _agreement_rows(
         value = spearman(sample)
         return 0.0 if math.isnan(value) else value
 
-    whole, ranked = bootstrap(cells, share), bootstrap(cells, correlation)
+    whole, ranked = bootstrap(cells, share, draws=DRAWS), bootstrap(cells, correlation, draws=DRAWS)
     backbones = sorted({cell.cell[0] for cell in cells} - {"transformer"})
     without = {backbone: agreement([cell for cell in cells if cell.cell[0] != backbone], tie) for backbone in backbones}
     data = {
@@ -153,9 +154,7 @@ def _run(bench: Bench) -> Iterator[tuple[Row | None, Cell | None, dict[str, Any]
     from proxies.text import Corpus
 
     assert bench.options.protocol is not None
-    changes = {
-        {"seeds": "num_seeds"}.get(key, key): value for key, value in bench.options.changes.items() if key != "batch"
-    }
+    changes = _changes(bench)
     overrides = {"recall": {"training": changes}, "language": {"training": changes}} if changes else {}
     corpus = Corpus.load(None)
     protocol = named(bench.options.protocol, overrides).with_text(corpus.digest)
@@ -171,6 +170,12 @@ def _run(bench: Bench) -> Iterator[tuple[Row | None, Cell | None, dict[str, Any]
             yield failed("study", name, "-", made["failure"]), None, {}
         else:
             yield None, cell, made
+
+
+def _changes(bench: Bench) -> dict[str, int]:
+    """What replaces the protocol's own training: its batch and held-out examples stay."""
+    names = {"seeds": "num_seeds", "steps": "steps"}
+    return {names[key]: value for key, value in bench.options.changes.items() if key in names}
 
 
 def _score(design: Design, protocol: "Protocol", corpus: "Corpus", device: "torch.device", say: Say) -> dict[str, Any]:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 NAME = "text nanogpt"
 _TRAINED = (
-    "layers", "width", "heads", "mlp_dim", "length", "learning_rates", "batch", "steps", "seeds", "looks", "warmup",
-    "num_windows",
+    "layers", "width", "heads", "mlp_dim", "length", "learning_rates", "batch", "steps", "seeds", "look_every",
+    "warmup", "num_examples",
 )  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def rows(bench: Bench) -> Iterator[Row]:
     if not bench.chosen([NAME]):
         return
     if bench.options.text is None:
-        yield Row(part="text", name=NAME, theirs=theirs, ours="-", verdict="skipped: give --text FILE")
+        yield Row(part="text", name=NAME, theirs=theirs, ours="-", verdict="skipped: no --text")
         return
     text = read(bench.options.text)
     settings = settings_of(text, bench.options.changes)
@@ -73,13 +73,13 @@ def run(settings: Mapping[str, Any], text: bytes, source: str, device: "torch.de
     started = time.monotonic()
     own = training(settings)
     task = CharacterTask(
-        Language(training=own, length=settings["length"], num_examples=settings["num_windows"]), text, source
+        Language(training=own, length=settings["length"], num_examples=settings["num_examples"]), text, source
     )
     design, protocol = Design.parse(f"{settings['layers']}xfull"), proxy(settings)
     fit = Fit(design, protocol, task, own, device)
     curve: list[tuple[int, list[float]]] = []
     try:
-        for look in fit.looks(settings["looks"]):
+        for look in fit.looks(settings["look_every"]):
             losses = [bits * math.log(2) for bits in look.figures_LS[0].tolist()]
             curve.append((look.step, losses))
             mean = statistics.fmean(losses)

@@ -70,10 +70,10 @@ class Fit:
         siblings.append(self.replicas)
         self.device = device
 
-    def looks(self, number: int) -> Iterator[Look]:
-        """Trains to the end, with `number` looks at even distances, the last one at the end."""
+    def looks(self, every: int) -> Iterator[Look]:
+        """Trains to the end, with a look after every `every` steps and one at the end."""
         started, steps = time.monotonic(), self.replicas.training.steps
-        for step in sorted({max(1, round(steps * look / number)) for look in range(1, number + 1)}):
+        for step in [*range(every, steps, every), steps]:
             self.replicas.advance(step)
             figures = self.replicas.measure("validation")
             yield Look(step, sum(figures.values()) / len(figures), time.monotonic() - started)  # type: ignore[arg-type]
