@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from proxies.ladders import Pairs
 from search.calibration.options import Bench, Say, failed
 from search.calibration.reference import reference
-from search.calibration.verdict import Published, Row, accuracy, verdict
+from search.calibration.verdict import SHORT, Published, Row, accuracy, verdict
 from space.design import Design
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ def rows(bench: Bench) -> Iterator[Row]:
             continue
         ours = f"{cell['accuracy']:.1f}" + (f" ± {cell['deviation']:.1f} %" if cell["deviation"] is not None else " %")
         found = verdict(cell["accuracy"], published, short=bench.options.short(reference("mqar")))
+        if found != SHORT and cell["on_edge"]:
+            found += ", rate on edge"
         yield Row(part="mqar", name=name, theirs=theirs, ours=ours, verdict=found, data=cell)
 
 

@@ -181,7 +181,7 @@ def test_ctrl_c_ends_with_what_is_done_and_130(tmp_path: Path, monkeypatch: pyte
     def run(settings: dict[str, Any], *_: Any) -> dict[str, Any]:
         if settings["width"] == 64:
             raise KeyboardInterrupt
-        return {"accuracy": 99.5, "deviation": 0.1}
+        return {"accuracy": 99.5, "deviation": 0.1, "on_edge": settings["width"] == 32}
 
     monkeypatch.setattr(mqar, "run", run)
     words = ["mqar", "--only", "transformer", "--device", "cpu", "--out", str(tmp_path / "a.json")]
@@ -191,7 +191,7 @@ def test_ctrl_c_ends_with_what_is_done_and_130(tmp_path: Path, monkeypatch: pyte
     code, shown, errors = plait(*words, "--json")
     data = json.loads(shown)
     assert code == 130 and errors.count("kept in a.json") == 2 and not data["finished"]
-    assert [row["verdict"] for row in data["rows"]] == [AGREES, AGREES]
+    assert [row["verdict"] for row in data["rows"]] == [AGREES, f"{AGREES}, rate on edge"]
 
 
 @pytest.mark.parametrize(
