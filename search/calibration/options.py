@@ -1,6 +1,6 @@
 """What a calibration is asked for, apart from its parts."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -91,8 +91,6 @@ class Bench:
         return [name for name in names if self.options.only in name]
 
 
-Part = Callable[[Bench], Iterator[Row]]
-
-
 def failed(part: str, name: str, theirs: str, reason: str) -> Row:
+    """The row of a cell that has no figure."""
     return Row(part=part, name=name, theirs=theirs, ours="-", verdict=f"failed: {reason}", failed=True)
