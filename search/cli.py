@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from search import version
+from search.calibration.command import calibrate
 from search.config import BUILT_IN, SearchConfig, template
 from search.progress import Progress, bytes_text, serving_table
 from space.cost import DTYPE_BYTES, MATCHES, cost, layer_shapes, matched
@@ -41,6 +42,9 @@ def _one_line() -> Iterator[None]:
     except ValueError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
+
+
+app.command()(_one_line()(calibrate))
 
 
 def _console() -> Console:
