@@ -297,6 +297,22 @@ def export(
 
 
 @app.command()
+def study(
+    name: str,
+    to: Annotated[str, typer.Option(help="URL of a database of Optuna's, as in sqlite:///study.db.")],
+    storage: Storage = DEFAULT_STORAGE,
+) -> None:
+    """Writes a search as an Optuna study; again, it adds what ended since."""
+    with one_line():
+        from search.study import write
+
+        with reading(storage) as session:
+            done = write(session, name, to)
+    left = f"; {done.left} have not ended" if done.left else ""
+    typer.echo(f"Study {name}: {done.added} added to {done.known}{left}. Look at it with: optuna-dashboard {to}")
+
+
+@app.command()
 def dashboard(storage: Storage = DEFAULT_STORAGE, port: int = 8501) -> None:
     """Opens the dashboard on this machine."""
     page = Path(__file__).parents[1] / "dashboard" / "app.py"

@@ -8,13 +8,11 @@ known design, then by whatever is left of the space. A design that is not feasib
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
-from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
+from search.answers import DIRECTIONS, recorded
 from space.design import Design, Layer
 from space.presets import preset
 from space.space import SearchSpace
@@ -22,7 +20,6 @@ from space.space import SearchSpace
 REDRAWS = 20
 POPULATION = 12
 _MAX_LISTED = 200_000  # spaces larger than this are not listed to find what is left
-_DIRECTIONS = {"max": StudyDirection.MAXIMIZE, "min": StudyDirection.MINIMIZE}
 _PREFERRED = ("gated_deltanet", "hgrn2")
 
 
@@ -67,7 +64,7 @@ class Proposer:
         self._trials: dict[str, int] = {}
         start = seed * 1_000_003 + len(past)
         self._random = random.Random(start)
-        directions = [_DIRECTIONS[direction] for direction in objectives.values()]
+        directions = [DIRECTIONS[direction] for direction in objectives.values()]
         self._study = optuna.create_study(directions=directions, sampler=_sampler(sampler, start % 2**32))
         self._study.add_trials([trial for item in past if (trial := self._trial(item)) is not None])
         self._anchors = iter(anchors(space))
@@ -134,33 +131,13 @@ class Proposer:
         """What Optuna would have recorded for a design, None for one that is outside the space."""
         if not self.space.contains(past.design):
             return None
-        recording = _Recording(self.space.encode(past.design))
-        self.space.suggest(recording)
+        recording = recorded(self.space, past.design)
         return optuna.trial.create_trial(
             state=TrialState.FAIL if past.values is None else TrialState.COMPLETE,
             values=past.values,
             params=recording.params,
             distributions=recording.distributions,
         )
-
-
-class _Recording:
-    """A trial that answers from a design's encoding and notes what it was asked."""
-
-    def __init__(self, answers: Mapping[str, Any]) -> None:
-        self.answers = answers
-        self.params: dict[str, Any] = {}
-        self.distributions: dict[str, BaseDistribution] = {}
-
-    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        self.distributions[name] = CategoricalDistribution(choices)
-        self.params[name] = self.answers[name]
-        return self.answers[name]
-
-    def suggest_float(self, name: str, low: float, high: float) -> float:
-        self.distributions[name] = FloatDistribution(low, high)
-        self.params[name] = self.answers[name]
-        return float(self.answers[name])
 
 
 def anchors(space: SearchSpace) -> list[Design]:
