@@ -19,7 +19,7 @@ from space.mixers import BACKBONES
 from space.scale import SCALES
 from space.space import SearchSpace
 
-SAMPLERS = ("nsga2", "tpe", "random", "grid")
+SAMPLERS = ("nsga2", "tpe", "random", "grid", "model")
 MEASURED = ("recall", "recall_low", "lm_bits_per_byte")
 METRICS = (*MEASURED, "memory_bytes", "parameters", "flops_per_token")
 DIRECTIONS = ("max", "min")

@@ -110,7 +110,7 @@ class Driver:
         history = [Past(Design.parse(row.design), self._values(row.metrics, row.state)) for row in rows]
         self._proposer = Proposer(
             config.space, config.objectives, config.sampler, config.seed, history,
-            infeasible=self._infeasible, on_infeasible=self._record_infeasible,
+            costs=self._modelled_costs, infeasible=self._infeasible, on_infeasible=self._record_infeasible,
         )  # fmt: skip
 
     def next(self) -> Lease | Next:
@@ -199,6 +199,11 @@ class Driver:
         if decision is Decision.AUDIT:
             self.recorder.audit(lease.evaluation, outcome.rung)
         return decision is not Decision.STOP
+
+    def _modelled_costs(self, design: Design) -> dict[str, float]:
+        """The objectives among the costs."""
+        costs = design_costs(self.config, design)
+        return {name: costs[name] for name in self.config.objectives if name in costs}
 
     def _infeasible(self, design: Design) -> str | None:
         limits = self.config.deployment.limits

@@ -8,24 +8,35 @@ known design, then by whatever is left of the space. A design that is not feasib
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import Any
 
+import numpy as np
 import optuna
+from optuna.study import StudyDirection
 from optuna.trial import TrialState
 
 from search.answers import DIRECTIONS, recorded
+from search.model import Model
+from search.store.pareto import non_dominated
 from space.design import Design, Layer
 from space.presets import preset
 from space.space import SearchSpace
 
 REDRAWS = 20
 POPULATION = 12
+MIN_OBSERVED = 8  # what the model needs before it says anything
+EXPLORE = 5  # one proposal in so many is Optuna's own
+POOL = 400
+MOST_PARENTS = 8
 _MAX_LISTED = 200_000  # spaces larger than this are not listed to find what is left
 _PREFERRED = ("gated_deltanet", "hgrn2")
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A design to evaluate and where it came from: anchor, sampler or neighbour."""
+    """A design to evaluate and where it came from: anchor, model, sampler or neighbour."""
 
     design: Design
     origin: str
@@ -42,6 +53,7 @@ class Past:
 class Proposer:
     """Asks for new designs of `space`; `None` says that the space is exhausted.
 
+    `costs` gives the objectives that need no training, which the sampler `model` uses.
     `infeasible` gives the reason why a design may not be trained, or None; `on_infeasible` hears of those passed over.
     """
 
@@ -53,6 +65,7 @@ class Proposer:
         seed: int = 0,
         history: Iterable[Past] = (),
         *,
+        costs: Callable[[Design], Mapping[str, float]] = lambda design: {},
         infeasible: Callable[[Design], str | None] = lambda design: None,
         on_infeasible: Callable[[Proposal, str], None] = lambda proposal, reason: None,
     ) -> None:
@@ -61,6 +74,11 @@ class Proposer:
         self.infeasible, self.on_infeasible = infeasible, on_infeasible
         past = list(history)
         self._seen: dict[str, Design] = {item.design.digest: item.design for item in past}
+        self._observed = {
+            item.design: item.values for item in past if item.values is not None and space.contains(item.design)
+        }
+        self._pending: dict[Design, None] = {}
+        self._asked = 0
         self._trials: dict[str, int] = {}
         start = seed * 1_000_003 + len(past)
         self._random = random.Random(start)
@@ -68,6 +86,8 @@ class Proposer:
         self._study = optuna.create_study(directions=directions, sampler=_sampler(sampler, start % 2**32))
         self._study.add_trials([trial for item in past if (trial := self._trial(item)) is not None])
         self._anchors = iter(anchors(space))
+        self._model = Model(space, objectives, lru_cache(20_000)(costs)) if sampler == "model" else None
+        self._generator = np.random.default_rng(start)
         self._grid = self._listed(random.Random(seed)) if sampler == "grid" else None
 
     def ask(self) -> Proposal | None:
@@ -78,12 +98,16 @@ class Proposer:
             self._seen[proposal.design.digest] = proposal.design
             reason = self.infeasible(proposal.design)
             if reason is None:
+                self._pending[proposal.design] = None
                 return proposal
             self.on_infeasible(proposal, reason)
         return None
 
     def tell(self, design: Design, values: Sequence[float] | None) -> None:
         """The objectives of a design that was asked for, or None when it has no scores."""
+        self._pending.pop(design, None)
+        if values is not None and self.space.contains(design):
+            self._observed[design] = tuple(values)
         number = self._trials.pop(design.digest, None)
         if number is not None:
             state = TrialState.FAIL if values is None else TrialState.COMPLETE
@@ -99,6 +123,10 @@ class Proposer:
             for design in self._grid:
                 yield Proposal(design, "sampler")
             return
+        self._asked += 1
+        if self._model is not None and len(self._observed) >= MIN_OBSERVED and self._asked % EXPLORE:
+            for design in self._model.ranked(self._observed, list(self._pending), self._pool(), self._generator):
+                yield Proposal(design, "model")
         for _ in range(REDRAWS):
             trial = self._study.ask()
             design = self.space.suggest(trial)
@@ -118,6 +146,23 @@ class Proposer:
                 yield Proposal(step, "neighbour")
         for design in self.space.enumerate():
             yield Proposal(design, "neighbour")
+
+    def _pool(self) -> list[Design]:
+        """New neighbours of some of the best, and new random designs."""
+        signs = [-1 if direction == StudyDirection.MAXIMIZE else 1 for direction in self._study.directions]
+        known = list(self._observed)
+        points = [tuple(s * v for s, v in zip(signs, self._observed[design], strict=True)) for design in known]
+        best = [known[index] for index in non_dominated(points)]
+        self._random.shuffle(best)
+        near = [step for design in best[:MOST_PARENTS] for step in self.space.neighbours(design)]
+        self._random.shuffle(near)
+        far = [self.space.suggest(_Drawn(self._random)) for _ in range(POOL // 2)]
+
+        def usable(designs: Iterable[Design]) -> Iterator[Design]:
+            new = (design for design in dict.fromkeys(designs) if design.digest not in self._seen)
+            return (design for design in new if self.infeasible(design) is None)
+
+        return list(dict.fromkeys([*islice(usable(near), POOL // 2), *usable(far)]))
 
     def _listed(self, order: random.Random) -> Iterator[Design]:
         """The whole space in an order of its own, or in the order of enumeration where it is too large to hold."""
@@ -140,6 +185,19 @@ class Proposer:
         )
 
 
+class _Drawn:
+    """A trial whose answers are drawn at random."""
+
+    def __init__(self, generator: random.Random) -> None:
+        self.generator = generator
+
+    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
+        return self.generator.choice(choices)
+
+    def suggest_float(self, name: str, low: float, high: float) -> float:
+        return self.generator.uniform(low, high)
+
+
 def anchors(space: SearchSpace) -> list[Design]:
     """Pure attention, each pure backbone, and the study's 3:1 and 6:1 with two backbones: those that `space` has."""
     linear = [Layer.parse(text) for text in space.linear]
@@ -155,7 +213,7 @@ def anchors(space: SearchSpace) -> list[Design]:
 
 
 def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
-    if name == "nsga2":
+    if name in ("nsga2", "model"):
         return optuna.samplers.NSGAIISampler(population_size=POPULATION, seed=seed)
     if name == "tpe":
         return optuna.samplers.TPESampler(multivariate=True, group=True, seed=seed)

@@ -1,7 +1,7 @@
 """A search as an Optuna study in a database of its own, for optuna-dashboard and Optuna's own tools.
 
-The study is a copy to look at: nothing reads it back. Written again, it gains the evaluations that ended since. Optuna's
-TPE cannot go on from it when it has several objectives and stopped trials (it ranks intermediate values by the one
+The study is a copy to look at: nothing reads it back. Written again, it gains the evaluations that ended since. With
+several objectives and stopped trials Optuna's TPE cannot go on from it (it ranks intermediate values by the one
 direction of a study); its NSGA-II can.
 """
 
