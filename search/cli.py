@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from search import version
+from search import offline, version
 from search.config import BUILT_IN, SearchConfig, template
 from search.progress import Progress, bytes_text, serving_table
 from search.terminal import DEFAULT_STORAGE, Storage, one_line, reading
@@ -310,6 +310,10 @@ def study(
             done = write(session, name, to)
     left = f"; {done.left} have not ended" if done.left else ""
     typer.echo(f"Study {name}: {done.added} added to {done.known}{left}. Look at it with: optuna-dashboard {to}")
+
+
+app.command()(offline.table)
+app.command()(offline.replay)
 
 
 @app.command()

@@ -14,18 +14,15 @@ from typing import Any
 
 import numpy as np
 import optuna
-from optuna.study import StudyDirection
-from optuna.trial import TrialState
 
-from search.answers import DIRECTIONS, recorded
 from search.model import Model
+from search.sampler import Sampler
 from search.store.pareto import non_dominated
 from space.design import Design, Layer
 from space.presets import preset
 from space.space import SearchSpace
 
-REDRAWS = 20
-POPULATION = 12
+REDRAWS = 6
 MIN_OBSERVED = 8  # what the model needs before it says anything
 EXPLORE = 5  # one proposal in so many is Optuna's own
 POOL = 400
@@ -74,17 +71,14 @@ class Proposer:
         self.infeasible, self.on_infeasible = infeasible, on_infeasible
         past = list(history)
         self._seen: dict[str, Design] = {item.design.digest: item.design for item in past}
-        self._observed = {
+        observed = {
             item.design: item.values for item in past if item.values is not None and space.contains(item.design)
         }
         self._pending: dict[Design, None] = {}
         self._asked = 0
-        self._trials: dict[str, int] = {}
         start = seed * 1_000_003 + len(past)
         self._random = random.Random(start)
-        directions = [DIRECTIONS[direction] for direction in objectives.values()]
-        self._study = optuna.create_study(directions=directions, sampler=_sampler(sampler, start % 2**32))
-        self._study.add_trials([trial for item in past if (trial := self._trial(item)) is not None])
+        self._sampler = Sampler(space, objectives, "nsga2" if sampler == "model" else sampler, start, observed)
         self._anchors = iter(anchors(space))
         self._model = Model(space, objectives, lru_cache(20_000)(costs)) if sampler == "model" else None
         self._generator = np.random.default_rng(start)
@@ -106,14 +100,7 @@ class Proposer:
     def tell(self, design: Design, values: Sequence[float] | None) -> None:
         """The objectives of a design that was asked for, or None when it has no scores."""
         self._pending.pop(design, None)
-        if values is not None and self.space.contains(design):
-            self._observed[design] = tuple(values)
-        number = self._trials.pop(design.digest, None)
-        if number is not None:
-            state = TrialState.FAIL if values is None else TrialState.COMPLETE
-            self._study.tell(number, values, state=state)
-        elif (trial := self._trial(Past(design, None if values is None else tuple(values)))) is not None:
-            self._study.add_trial(trial)
+        self._sampler.tell(design, values)
 
     def _candidates(self) -> Iterator[Proposal]:
         """Designs in the order they are preferred; some may be known already."""
@@ -124,19 +111,26 @@ class Proposer:
                 yield Proposal(design, "sampler")
             return
         self._asked += 1
-        if self._model is not None and len(self._observed) >= MIN_OBSERVED and self._asked % EXPLORE:
-            for design in self._model.ranked(self._observed, list(self._pending), self._pool(), self._generator):
+        observed = self._sampler.observed
+        if self._model is not None and len(observed) >= MIN_OBSERVED and self._asked % EXPLORE:
+            for design in self._model.ranked(observed, list(self._pending), self._pool(), self._generator):
                 yield Proposal(design, "model")
+        drawn: list[Design] = []
         for _ in range(REDRAWS):
-            trial = self._study.ask()
-            design = self.space.suggest(trial)
+            number, design = self._sampler.draw()
             if design.digest in self._seen:
-                self._study.tell(trial, state=TrialState.FAIL)
+                self._sampler.drop(number)
+                drawn.append(design)
                 continue
-            self._trials[design.digest] = trial.number
+            self._sampler.keep(number, design)
             yield Proposal(design, "sampler")
             if self.infeasible(design) is not None:
                 self.tell(design, None)
+        for design in dict.fromkeys(reversed(drawn)):  # near where the sampler went
+            steps = self.space.neighbours(design)
+            self._random.shuffle(steps)
+            for step in steps:
+                yield Proposal(step, "neighbour")
         known = [design for design in self._seen.values() if self.space.contains(design)]
         self._random.shuffle(known)
         for design in known:
@@ -149,10 +143,8 @@ class Proposer:
 
     def _pool(self) -> list[Design]:
         """New neighbours of some of the best, and new random designs."""
-        signs = [-1 if direction == StudyDirection.MAXIMIZE else 1 for direction in self._study.directions]
-        known = list(self._observed)
-        points = [tuple(s * v for s, v in zip(signs, self._observed[design], strict=True)) for design in known]
-        best = [known[index] for index in non_dominated(points)]
+        known = list(self._sampler.observed)
+        best = [known[index] for index in non_dominated(self._sampler.points())]
         self._random.shuffle(best)
         near = [step for design in best[:MOST_PARENTS] for step in self.space.neighbours(design)]
         self._random.shuffle(near)
@@ -171,18 +163,6 @@ class Proposer:
         designs = list(self.space.enumerate())
         order.shuffle(designs)
         return iter(designs)
-
-    def _trial(self, past: Past) -> optuna.trial.FrozenTrial | None:
-        """What Optuna would have recorded for a design, None for one that is outside the space."""
-        if not self.space.contains(past.design):
-            return None
-        recording = recorded(self.space, past.design)
-        return optuna.trial.create_trial(
-            state=TrialState.FAIL if past.values is None else TrialState.COMPLETE,
-            values=past.values,
-            params=recording.params,
-            distributions=recording.distributions,
-        )
 
 
 class _Drawn:
@@ -210,11 +190,3 @@ def anchors(space: SearchSpace) -> list[Design]:
             for name in ("map-3-1", "map-6-1"):
                 found.append(Design.hybrid(depth, layer, preset(name, depth).full_layers))
     return [design for design in dict.fromkeys(found) if space.contains(design)]
-
-
-def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
-    if name in ("nsga2", "model"):
-        return optuna.samplers.NSGAIISampler(population_size=POPULATION, seed=seed)
-    if name == "tpe":
-        return optuna.samplers.TPESampler(multivariate=True, group=True, seed=seed)
-    return optuna.samplers.RandomSampler(seed=seed)

@@ -8,7 +8,7 @@ import numpy as np
 
 from search.replay.simulate import Curve
 
-GOAL = 0.95
+GOAL = 0.99
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 
@@ -28,7 +28,7 @@ def summary(curves: Sequence[Curve], trials: int) -> list[dict[str, Any]]:
         for name, count in (("quarter", trials // 4), ("half", trials // 2), ("all", trials)):
             row[f"hypervolume_{name}"] = quartiles([curve.at(count) for curve in own])
         reaching = [curve.reaching(GOAL) or (float("inf"), float("inf")) for curve in own]
-        row["reached"] = sum(np.isfinite(count) for count, _ in reaching)
+        row["reached"] = sum(bool(np.isfinite(count)) for count, _ in reaching)
         row["trainings_to_goal"] = quartiles([count for count, _ in reaching])
         row["seconds_to_goal"] = quartiles([seconds for _, seconds in reaching])
         row["seconds"] = quartiles([curve.seconds[-1] if curve.seconds else 0.0 for curve in own])

@@ -94,3 +94,15 @@ def hypervolume(points: Sequence[Point], reference: Point) -> float:
             area = hypervolume(reached, reference[:-1])
         total += area * (until - point[-1])
     return total
+
+
+def best(points: Sequence[Point], count: int) -> list[int]:
+    """Indices of the `count` best points: by front, within a front by room, then the newest."""
+    rank = ranks(points)
+    room: dict[Point, float] = {}
+    for front in sorted(set(rank)):
+        if len(room) >= count:
+            break
+        room |= crowding(point for point, its in zip(points, rank, strict=True) if its == front)
+    order = sorted(range(len(points)), key=lambda index: (rank[index], -room.get(points[index], 0.0), -index))
+    return order[:count]
