@@ -6,8 +6,6 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,10 +14,12 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from search import version
+from search import offline, version
 from search.calibration.command import calibrate
 from search.config import BUILT_IN, SearchConfig, template
 from search.progress import Progress, bytes_text, serving_table
+from search.terminal import DEFAULT_STORAGE, Storage, one_line, reading
+from search.terminal import console as new_console
 from space.cost import DTYPE_BYTES, MATCHES, cost, layer_shapes, matched
 from space.design import Design
 from space.scale import SCALES, Scale
@@ -30,25 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Searches for hybrid attention / linear-attention designs.",
 )
-DEFAULT_STORAGE = BUILT_IN["quick"].storage
-Storage = Annotated[str, typer.Option(help="Database URL.")]
-
-
-@contextmanager
-def _one_line() -> Iterator[None]:
-    """Bad input ends the command with one line and exit code 2."""
-    try:
-        yield
-    except ValueError as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
-
-
-app.command()(_one_line()(calibrate))
-
-
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else 200, soft_wrap=not sys.stdout.isatty())
+app.command()(one_line()(calibrate))
 
 
 @app.command()
@@ -70,7 +52,7 @@ def run(
     address: Annotated[str | None, typer.Option(help="A running Ray cluster.")] = None,
 ) -> None:
     """Runs a search, or goes on with it."""
-    with _one_line():
+    with one_line():
         from sqlalchemy.orm import Session
 
         from proxies.text import Corpus
@@ -88,7 +70,7 @@ def run(
         with Session(engine) as session:
             known = settings.name in queries.search_names(session)
             done = queries.search_summary(session, settings.name).finished if known else 0
-        console = _console()
+        console = new_console()
         console.print(
             f"Search {settings.name}: {done} of {settings.trials} finished, in {settings.storage}", highlight=False
         )
@@ -144,20 +126,10 @@ def _print_front(console: Console, rows: list[Any]) -> None:
     console.print(table)
 
 
-@contextmanager
-def _reading(storage: str) -> Iterator[Any]:
-    from sqlalchemy.orm import Session
-
-    from search.store import reader
-
-    with Session(reader(storage)) as session:
-        yield session
-
-
 @app.command()
 def status(name: Annotated[str | None, typer.Argument()] = None, storage: Storage = DEFAULT_STORAGE) -> None:
     """How far the searches are, or one of them."""
-    with _one_line(), _reading(storage) as session:
+    with one_line(), reading(storage) as session:
         from search.store import queries
 
         for each in [name] if name else queries.search_names(session):
@@ -166,6 +138,10 @@ def status(name: Annotated[str | None, typer.Argument()] = None, storage: Storag
             typer.echo(f"{each}: {summary.finished} of {summary.trials} finished ({states or 'nothing yet'})")
             for reason, count in queries.failures(session, each)[:3]:
                 typer.echo(f"  {count} × {reason}")
+            if (audits := queries.false_prunes(session, each)) is not None:
+                wrong, count = audits
+                rate = f": {wrong / count:.0%}" if count else ""
+                typer.echo(f"  false prunes: {wrong} of {count} audited{rate} ended on the front or in the best share")
             for warning in queries.control_warnings(session, each):
                 typer.echo(f"  {warning}")
 
@@ -177,10 +153,10 @@ def front(
     storage: Storage = DEFAULT_STORAGE,
 ) -> None:
     """The designs of a search that no other beats."""
-    with _one_line():
+    with one_line():
         if format not in ("table", "json", "csv"):
             raise ValueError(f"format = {format!r}: must be one of table, json, csv")
-        with _reading(storage) as session:
+        with reading(storage) as session:
             from search.store import queries
 
             rows = queries.front(session, name)
@@ -198,7 +174,7 @@ def front(
         {field: getattr(row, field) for field in fields} | {"strip": Design.parse(row.design).strip} for row in rows
     ]
     if format == "table":
-        _print_front(_console(), rows)
+        _print_front(new_console(), rows)
     elif format == "json":
         typer.echo(json.dumps(data, indent=2))
     else:
@@ -213,7 +189,7 @@ def _design(text: str, storage: str, search: str | None = None) -> Design:
     """The design written as `text`, or the one in the database whose digest starts so."""
     if not re.fullmatch(r"[0-9a-f]+", text):
         return Design.parse(text)
-    with _reading(storage) as session:
+    with reading(storage) as session:
         from search.store import queries
 
         return queries.find_design(session, text, search)
@@ -246,7 +222,7 @@ def cost_command(
     storage: Storage = DEFAULT_STORAGE,
 ) -> None:
     """What a design costs when deployed."""
-    with _one_line():
+    with one_line():
         found = _design(design, storage)
         _print_cost(found, matched(found, _scale(scale), match), context, batch, dtype)
 
@@ -254,14 +230,14 @@ def cost_command(
 @app.command()
 def show(design: str, storage: Storage = DEFAULT_STORAGE) -> None:
     """A design: its layers, cost and results. DESIGN is its text or the start of its digest."""
-    with _one_line():
+    with one_line():
         found = _design(design, storage)
         typer.echo(f"{found}\ndigest {found.digest}\nlayers {found.strip}")
         for index, layer in enumerate(found.layers):
             typer.echo(f"  {index:3}  {layer}")
         _print_cost(found, SCALES["340m"], 4096, 1, "bfloat16")
         try:
-            with _reading(storage) as session:
+            with reading(storage) as session:
                 from search.store import queries
 
                 results = queries.results(session, found)
@@ -280,7 +256,7 @@ def show(design: str, storage: Storage = DEFAULT_STORAGE) -> None:
 @app.command()
 def score(design: str, protocol: str = "quick", text: str | None = None) -> None:
     """Trains and scores one design, without a search."""
-    with _one_line():
+    with one_line():
         from proxies.protocol import named
         from proxies.text import Corpus
 
@@ -305,12 +281,12 @@ def export(
     storage: Storage = DEFAULT_STORAGE,
 ) -> None:
     """Writes a design of a search as a model folder of flash-linear-attention."""
-    with _one_line():
+    with one_line():
         from search.export import fla
         from search.store import queries
 
         found = _design(design, storage, name)
-        with _reading(storage) as session:
+        with reading(storage) as session:
             summary = queries.search_summary(session, name)
             rows = [row for search, row in queries.results(session, found) if search == name]
         if not rows:
@@ -328,6 +304,26 @@ def export(
         built = matched(found, _scale(scale), summary.protocol.get("match", "width"))
         for path in fla.export(found, built, out, provenance=provenance, scores=scores):
             typer.echo(path)
+
+
+@app.command()
+def study(
+    name: str,
+    to: Annotated[str, typer.Option(help="URL of a database of Optuna's, as in sqlite:///study.db.")],
+    storage: Storage = DEFAULT_STORAGE,
+) -> None:
+    """Writes a search as an Optuna study; again, it adds what ended since."""
+    with one_line():
+        from search.study import write
+
+        with reading(storage) as session:
+            done = write(session, name, to)
+    left = f"; {done.left} have not ended" if done.left else ""
+    typer.echo(f"Study {name}: {done.added} added to {done.known}{left}. Look at it with: optuna-dashboard {to}")
+
+
+app.command()(offline.table)
+app.command()(offline.replay)
 
 
 @app.command()
@@ -363,10 +359,10 @@ def doctor(storage: Storage = DEFAULT_STORAGE) -> None:
     except RuntimeError as error:
         device, found = torch.device("cpu"), f"{here.gpus}, but {error}; until then use --gpus-per-trial 0"
     typer.echo(f"gpu       {found}")
-    _console().print(serving_table(serving(MIXERS, device)))
+    new_console().print(serving_table(serving(MIXERS, device)))
     for package in ("ray", "optuna"):
         typer.echo(f"{package:9} {importlib.metadata.version(package)}")
-    with _one_line():
+    with one_line():
         writer(storage).dispose()
         typer.echo(f"database  {storage} is writable")
 
@@ -374,7 +370,7 @@ def doctor(storage: Storage = DEFAULT_STORAGE) -> None:
 @app.command()
 def init(path: Annotated[Path, typer.Argument()] = Path("search.toml")) -> None:
     """Writes a commented search.toml."""
-    with _one_line():
+    with one_line():
         try:
             with path.open("x", encoding="utf-8") as file:
                 file.write(template())

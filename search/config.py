@@ -19,7 +19,7 @@ from space.mixers import BACKBONES
 from space.scale import SCALES
 from space.space import SearchSpace
 
-SAMPLERS = ("nsga2", "tpe", "random", "grid")
+SAMPLERS = ("nsga2", "tpe", "random", "grid", "model")
 MEASURED = ("recall", "recall_low", "lm_bits_per_byte")
 METRICS = (*MEASURED, "memory_bytes", "parameters", "flops_per_token")
 DIRECTIONS = ("max", "min")
@@ -48,11 +48,46 @@ class Deployment:
         default=0, metadata={"words": "bytes; designs that need more are not trained; 0 means no limit"}
     )
 
+    parameter_limit: int = field(default=0, metadata={"words": "the same for parameters"})
+    flops_limit: int = field(default=0, metadata={"words": "the same for FLOPs a token"})
+
     def __post_init__(self) -> None:
         _one_of("deployment scale", self.scale, SCALES)
         _whole("deployment context", self.context, 1, 2**30)
         _one_of("deployment dtype", self.dtype, DTYPE_BYTES)
-        _whole("deployment memory_limit", self.memory_limit, 0, 2**60)
+        for name in ("memory_limit", "parameter_limit", "flops_limit"):
+            _whole(f"deployment {name}", getattr(self, name), 0, 2**60)
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """The most a design may have of each metric that is limited."""
+        limits = {
+            "memory_bytes": self.memory_limit,
+            "parameters": self.parameter_limit,
+            "flops_per_token": self.flops_limit,
+        }
+        return {name: limit for name, limit in limits.items() if limit}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Halving:
+    """How early stopping decides at a rung (asynchronous successive halving)."""
+
+    reduction: float = field(default=2.0, metadata={"words": "one in this many goes on at each rung"})
+    grace: float = field(default=0.3, metadata={"words": "share of the protocol's training before which nothing stops"})
+    rivals: int = field(default=4, metadata={"words": "how many others must have reached a rung before it stops any"})
+    audit: float = field(
+        default=0.1,
+        metadata={
+            "words": "share of those that would stop that run on to the end, to tell how often stopping is wrong"
+        },
+    )
+
+    def __post_init__(self) -> None:
+        _number("halving reduction", self.reduction, 1.1, 100)
+        _number("halving grace", self.grace, 0, 1)
+        _whole("halving rivals", self.rivals, 1, 10**4)
+        _number("halving audit", self.audit, 0, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +125,7 @@ class SearchConfig:
         default_factory=lambda: {"recall": "max", "memory_bytes": "min"},
         metadata={"words": f"max or min of one to three of {', '.join(METRICS)}"},
     )
+    halving: Halving = field(default_factory=Halving, metadata={"words": "how early stopping decides at a rung"})
     protocol: dict[str, Any] = field(
         default_factory=lambda: {"name": "quick"},
         metadata={
@@ -124,6 +160,12 @@ class SearchConfig:
         _one_of("stopping", self.stopping, ("none", "pareto", *measured))
         if self.stopping == "pareto" and not measured:
             raise ValueError(f"stopping = 'pareto': must have an objective among {', '.join(MEASURED)}")
+        before_the_end = self.proxy.rungs[-2] if len(self.proxy.rungs) > 1 else 0.0
+        if self.stopping != "none" and self.halving.grace > before_the_end:
+            raise ValueError(
+                f"stopping = {self.stopping!r}: must have a rung of protocol {self.proxy.name!r}, whose rungs are "
+                f"{list(self.proxy.rungs)}, between halving grace = {self.halving.grace} and the end"
+            )
         self.space.check(self.proxy.scale)
         self.space.check(SCALES[self.deployment.scale])
 
@@ -147,12 +189,14 @@ class SearchConfig:
         """The search that `data` describes; what it leaves out is as in the built-in search."""
         _known(data, (item.name for item in fields(cls)), "")
         values = dict(data)
-        for name in ("objectives", "protocol", "deployment", "space"):
+        for name in ("objectives", "protocol", "deployment", "halving", "space"):
             if name in values and not isinstance(values[name], Mapping):
                 raise ValueError(f"{name} = {values[name]!r}: must be a table, written [{name}]")
-        if "deployment" in values:
-            _known(values["deployment"], (item.name for item in fields(Deployment)), "deployment ")
-            values["deployment"] = Deployment(**values["deployment"])
+        tables: tuple[tuple[str, Any], ...] = (("deployment", Deployment), ("halving", Halving))
+        for name, kind in tables:
+            if name in values:
+                _known(values[name], (item.name for item in fields(kind)), f"{name} ")
+                values[name] = kind(**values[name])
         if "space" in values:
             values["space"] = _space(values["space"])
         for name in ("objectives", "protocol"):
@@ -224,6 +268,11 @@ def _whole(where: str, value: Any, low: int, high: int) -> None:
         raise ValueError(f"{where} = {value!r}: must be a whole number in {low}..{high}")
 
 
+def _number(where: str, value: Any, low: float, high: float) -> None:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
+        raise ValueError(f"{where} = {value!r}: must be a number in {low}..{high}")
+
+
 def _share(where: str, value: Any) -> None:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if value is not None and not (number and (value == 0 or 0.01 <= value <= 1)):
@@ -241,7 +290,7 @@ def template(config: SearchConfig = BUILT_IN["quick"]) -> str:
         value = getattr(config, item.name)
         if isinstance(value, SearchSpace):
             words = [(name, SPACE_WORDS[name], entry) for name, entry in value.to_dict().items()]
-        elif isinstance(value, Deployment):
+        elif isinstance(value, Deployment | Halving):
             words = [(part.name, _words(part), getattr(value, part.name)) for part in fields(value)]
         elif isinstance(value, dict):
             words = [(name, "", entry) for name, entry in value.items()]

@@ -13,9 +13,8 @@ from sqlalchemy.orm import Session
 
 from search.config import MEASURED, SearchConfig
 from search.proposer import Past, Proposal, Proposer
-from search.stopping import goes_on
+from search.stopping import Decision, Rungs
 from search.store import queries
-from search.store.pareto import Point
 from search.store.recorder import Lease, Recorder
 from search.store.tables import COMPLETE, STOPPED
 from space.cost import cost, matched
@@ -99,16 +98,20 @@ class Driver:
             self.finished = queries.search_summary(session, config.name).finished
             rows = queries.evaluations(session, config.name)
             measured = queries.rungs(session, config.name)
-        costs = {row.id: row.metrics for row in rows}
-        self._rungs: dict[int, dict[int, Point]] = {}
+        self._rungs = Rungs(config.stopping, config.objectives, config.halving)
+        known = {row.id: row for row in rows}
         for item in measured:
-            self._note(item.rung, item.evaluation, {**costs[item.evaluation], **item.metrics})
+            row = known[item.evaluation]
+            self._rungs.note(row.digest, item.rung, {**row.metrics, **item.metrics})
+        for row in rows:
+            if row.audit_rung is not None:
+                self._rungs.note_audit(row.digest, row.audit_rung)
         self._costs: dict[int, Mapping[str, float]] = {}
         self._origins = {row.id: row.origin for row in rows}
         history = [Past(Design.parse(row.design), self._values(row.metrics, row.state)) for row in rows]
         self._proposer = Proposer(
             config.space, config.objectives, config.sampler, config.seed, history,
-            infeasible=self._infeasible, on_infeasible=self._record_infeasible,
+            costs=self._modelled_costs, infeasible=self._infeasible, on_infeasible=self._record_infeasible,
         )  # fmt: skip
 
     def next(self) -> Lease | Next:
@@ -146,13 +149,13 @@ class Driver:
             return False
         metrics = {**self._costs[evaluation], **(outcome.metrics or {})}
         self.recorder.rung(evaluation, outcome.rung, outcome.budget, outcome.metrics or {}, outcome.worker)
-        point = self._note(outcome.rung, evaluation, metrics)
+        self._rungs.note(lease.design.digest, outcome.rung, metrics)
         if outcome.final:
             state = COMPLETE
-        elif point is not None and not self._goes_on(evaluation, outcome, point):
-            state = STOPPED
-        else:
+        elif self._goes_on(lease, outcome):
             return True
+        else:
+            state = STOPPED
         self.recorder.finish(evaluation, state, metrics, outcome.details or {}, time.monotonic() - started)
         self._end(lease, state, metrics, "", started)
         return False
@@ -190,26 +193,26 @@ class Driver:
                 return f"non_finite: {name}"
         return ""
 
-    def _note(self, rung: int, evaluation: int, metrics: Mapping[str, Any]) -> Point | None:
-        """Keeps what stopping compares: the declared metric, or every objective."""
-        names = self.config.objectives
-        if self.config.stopping not in ("none", "pareto"):
-            names = {self.config.stopping: names[self.config.stopping]}
-        point = queries.point(metrics, names)
-        if point is not None:
-            self._rungs.setdefault(rung, {})[evaluation] = point
-        return point
+    def _goes_on(self, lease: Lease, outcome: Outcome) -> bool:
+        if self._origins.get(lease.evaluation) == "anchor":
+            return True  # controls are read at their full budget
+        decision = self._rungs.decide(lease.design.digest, outcome.rung, outcome.budget)
+        if decision is Decision.AUDIT:
+            self.recorder.audit(lease.evaluation, outcome.rung)
+        return decision is not Decision.STOP
 
-    def _goes_on(self, evaluation: int, outcome: Outcome, point: Point) -> bool:
-        if self.config.stopping == "none" or self._origins.get(evaluation) == "anchor":
-            return True
-        rivals = [other for key, other in self._rungs[outcome.rung].items() if key != evaluation]
-        return goes_on(point, rivals, outcome.budget)
+    def _modelled_costs(self, design: Design) -> dict[str, float]:
+        """The objectives among the costs."""
+        costs = design_costs(self.config, design)
+        return {name: costs[name] for name in self.config.objectives if name in costs}
 
     def _infeasible(self, design: Design) -> str | None:
-        limit = self.config.deployment.memory_limit
-        needed = design_costs(self.config, design)["memory_bytes"]
-        return f"memory_bytes = {needed:.0f}: must be at most {limit}" if limit and needed > limit else None
+        limits = self.config.deployment.limits
+        costs = design_costs(self.config, design) if limits else {}
+        for name, limit in limits.items():
+            if costs[name] > limit:
+                return f"{name} = {costs[name]:.0f}: must be at most {limit}"
+        return None
 
     def _record_infeasible(self, proposal: Proposal, reason: str) -> None:
         costs = design_costs(self.config, proposal.design)

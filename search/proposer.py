@@ -8,27 +8,32 @@ known design, then by whatever is left of the space. A design that is not feasib
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
 from typing import Any
 
+import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution
-from optuna.study import StudyDirection
-from optuna.trial import TrialState
 
+from search.model import Model
+from search.sampler import Sampler
+from search.store.pareto import non_dominated
 from space.design import Design, Layer
 from space.presets import preset
 from space.space import SearchSpace
 
-REDRAWS = 20
-POPULATION = 12
+REDRAWS = 6
+MIN_OBSERVED = 8  # what the model needs before it says anything
+EXPLORE = 5  # one proposal in so many is Optuna's own
+POOL = 400
+MOST_PARENTS = 8
 _MAX_LISTED = 200_000  # spaces larger than this are not listed to find what is left
-_DIRECTIONS = {"max": StudyDirection.MAXIMIZE, "min": StudyDirection.MINIMIZE}
 _PREFERRED = ("gated_deltanet", "hgrn2")
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A design to evaluate and where it came from: anchor, sampler or neighbour."""
+    """A design to evaluate and where it came from: anchor, model, sampler or neighbour."""
 
     design: Design
     origin: str
@@ -45,6 +50,7 @@ class Past:
 class Proposer:
     """Asks for new designs of `space`; `None` says that the space is exhausted.
 
+    `costs` gives the objectives that need no training, which the sampler `model` uses.
     `infeasible` gives the reason why a design may not be trained, or None; `on_infeasible` hears of those passed over.
     """
 
@@ -56,6 +62,7 @@ class Proposer:
         seed: int = 0,
         history: Iterable[Past] = (),
         *,
+        costs: Callable[[Design], Mapping[str, float]] = lambda design: {},
         infeasible: Callable[[Design], str | None] = lambda design: None,
         on_infeasible: Callable[[Proposal, str], None] = lambda proposal, reason: None,
     ) -> None:
@@ -64,13 +71,17 @@ class Proposer:
         self.infeasible, self.on_infeasible = infeasible, on_infeasible
         past = list(history)
         self._seen: dict[str, Design] = {item.design.digest: item.design for item in past}
-        self._trials: dict[str, int] = {}
+        observed = {
+            item.design: item.values for item in past if item.values is not None and space.contains(item.design)
+        }
+        self._pending: dict[Design, None] = {}
+        self._asked = 0
         start = seed * 1_000_003 + len(past)
         self._random = random.Random(start)
-        directions = [_DIRECTIONS[direction] for direction in objectives.values()]
-        self._study = optuna.create_study(directions=directions, sampler=_sampler(sampler, start % 2**32))
-        self._study.add_trials([trial for item in past if (trial := self._trial(item)) is not None])
+        self._sampler = Sampler(space, objectives, "nsga2" if sampler == "model" else sampler, start, observed)
         self._anchors = iter(anchors(space))
+        self._model = Model(space, objectives, lru_cache(20_000)(costs)) if sampler == "model" else None
+        self._generator = np.random.default_rng(start)
         self._grid = self._listed(random.Random(seed)) if sampler == "grid" else None
 
     def ask(self) -> Proposal | None:
@@ -81,18 +92,15 @@ class Proposer:
             self._seen[proposal.design.digest] = proposal.design
             reason = self.infeasible(proposal.design)
             if reason is None:
+                self._pending[proposal.design] = None
                 return proposal
             self.on_infeasible(proposal, reason)
         return None
 
     def tell(self, design: Design, values: Sequence[float] | None) -> None:
         """The objectives of a design that was asked for, or None when it has no scores."""
-        number = self._trials.pop(design.digest, None)
-        if number is not None:
-            state = TrialState.FAIL if values is None else TrialState.COMPLETE
-            self._study.tell(number, values, state=state)
-        elif (trial := self._trial(Past(design, None if values is None else tuple(values)))) is not None:
-            self._study.add_trial(trial)
+        self._pending.pop(design, None)
+        self._sampler.tell(design, values)
 
     def _candidates(self) -> Iterator[Proposal]:
         """Designs in the order they are preferred; some may be known already."""
@@ -102,16 +110,27 @@ class Proposer:
             for design in self._grid:
                 yield Proposal(design, "sampler")
             return
+        self._asked += 1
+        observed = self._sampler.observed
+        if self._model is not None and len(observed) >= MIN_OBSERVED and self._asked % EXPLORE:
+            for design in self._model.ranked(observed, list(self._pending), self._pool(), self._generator):
+                yield Proposal(design, "model")
+        drawn: list[Design] = []
         for _ in range(REDRAWS):
-            trial = self._study.ask()
-            design = self.space.suggest(trial)
+            number, design = self._sampler.draw()
             if design.digest in self._seen:
-                self._study.tell(trial, state=TrialState.FAIL)
+                self._sampler.drop(number)
+                drawn.append(design)
                 continue
-            self._trials[design.digest] = trial.number
+            self._sampler.keep(number, design)
             yield Proposal(design, "sampler")
             if self.infeasible(design) is not None:
                 self.tell(design, None)
+        for design in dict.fromkeys(reversed(drawn)):  # near where the sampler went
+            steps = self.space.neighbours(design)
+            self._random.shuffle(steps)
+            for step in steps:
+                yield Proposal(step, "neighbour")
         known = [design for design in self._seen.values() if self.space.contains(design)]
         self._random.shuffle(known)
         for design in known:
@@ -122,6 +141,21 @@ class Proposer:
         for design in self.space.enumerate():
             yield Proposal(design, "neighbour")
 
+    def _pool(self) -> list[Design]:
+        """New neighbours of some of the best, and new random designs."""
+        known = list(self._sampler.observed)
+        best = [known[index] for index in non_dominated(self._sampler.points())]
+        self._random.shuffle(best)
+        near = [step for design in best[:MOST_PARENTS] for step in self.space.neighbours(design)]
+        self._random.shuffle(near)
+        far = [self.space.suggest(_Drawn(self._random)) for _ in range(POOL // 2)]
+
+        def usable(designs: Iterable[Design]) -> Iterator[Design]:
+            new = (design for design in dict.fromkeys(designs) if design.digest not in self._seen)
+            return (design for design in new if self.infeasible(design) is None)
+
+        return list(dict.fromkeys([*islice(usable(near), POOL // 2), *usable(far)]))
+
     def _listed(self, order: random.Random) -> Iterator[Design]:
         """The whole space in an order of its own, or in the order of enumeration where it is too large to hold."""
         if self.space.size > _MAX_LISTED:
@@ -130,37 +164,18 @@ class Proposer:
         order.shuffle(designs)
         return iter(designs)
 
-    def _trial(self, past: Past) -> optuna.trial.FrozenTrial | None:
-        """What Optuna would have recorded for a design, None for one that is outside the space."""
-        if not self.space.contains(past.design):
-            return None
-        recording = _Recording(self.space.encode(past.design))
-        self.space.suggest(recording)
-        return optuna.trial.create_trial(
-            state=TrialState.FAIL if past.values is None else TrialState.COMPLETE,
-            values=past.values,
-            params=recording.params,
-            distributions=recording.distributions,
-        )
 
+class _Drawn:
+    """A trial whose answers are drawn at random."""
 
-class _Recording:
-    """A trial that answers from a design's encoding and notes what it was asked."""
-
-    def __init__(self, answers: Mapping[str, Any]) -> None:
-        self.answers = answers
-        self.params: dict[str, Any] = {}
-        self.distributions: dict[str, BaseDistribution] = {}
+    def __init__(self, generator: random.Random) -> None:
+        self.generator = generator
 
     def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        self.distributions[name] = CategoricalDistribution(choices)
-        self.params[name] = self.answers[name]
-        return self.answers[name]
+        return self.generator.choice(choices)
 
     def suggest_float(self, name: str, low: float, high: float) -> float:
-        self.distributions[name] = FloatDistribution(low, high)
-        self.params[name] = self.answers[name]
-        return float(self.answers[name])
+        return self.generator.uniform(low, high)
 
 
 def anchors(space: SearchSpace) -> list[Design]:
@@ -175,11 +190,3 @@ def anchors(space: SearchSpace) -> list[Design]:
             for name in ("map-3-1", "map-6-1"):
                 found.append(Design.hybrid(depth, layer, preset(name, depth).full_layers))
     return [design for design in dict.fromkeys(found) if space.contains(design)]
-
-
-def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
-    if name == "nsga2":
-        return optuna.samplers.NSGAIISampler(population_size=POPULATION, seed=seed)
-    if name == "tpe":
-        return optuna.samplers.TPESampler(multivariate=True, group=True, seed=seed)
-    return optuna.samplers.RandomSampler(seed=seed)

@@ -149,8 +149,8 @@ def _tune(driver: Driver, config: SearchConfig, corpus: Corpus, address: str | N
                 scheduler=Stopping(searcher),
                 num_samples=-1,
                 reuse_actors=True,
-                trial_name_creator=lambda trial: trial.trial_id,
-                trial_dirname_creator=lambda trial: trial.trial_id,
+                trial_name_creator=short_name,
+                trial_dirname_creator=short_name,
             ),
             run_config=tune.RunConfig(
                 name="tune",
@@ -162,6 +162,11 @@ def _tune(driver: Driver, config: SearchConfig, corpus: Corpus, address: str | N
     finally:
         ray.shutdown()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def short_name(trial: Any) -> str:
+    """What Tune calls a trial and its folder: a design's text would be too long for a file system."""
+    return str(trial.trial_id)
 
 
 def _nodes(found: list[dict[str, Any]]) -> list[Node]:

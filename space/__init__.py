@@ -9,7 +9,19 @@ from space.scale import SCALES, Scale
 from space.space import SearchSpace
 
 __all__ = [
-    "BACKBONES", "MIXERS", "PLACEMENTS", "PRESETS", "SCALES",
-    "Cost", "Design", "Layer", "MixerSpec", "Scale", "SearchSpace", "Shape",
-    "cost", "place", "preset",
+    "BACKBONES",
+    "MIXERS",
+    "PLACEMENTS",
+    "PRESETS",
+    "SCALES",
+    "Cost",
+    "Design",
+    "Layer",
+    "MixerSpec",
+    "Scale",
+    "SearchSpace",
+    "Shape",
+    "cost",
+    "place",
+    "preset",
 ]

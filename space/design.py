@@ -40,9 +40,7 @@ class Layer:
 
     def __post_init__(self) -> None:
         if self.mixer not in MIXERS:
-            raise ValueError(
-                f"mixer = {self.mixer!r}: must be one of {', '.join(MIXERS)}{nearest(self.mixer, MIXERS)}"
-            )
+            raise ValueError(f"mixer = {self.mixer!r}: must be one of {', '.join(MIXERS)}{nearest(self.mixer, MIXERS)}")
         known = MIXERS[self.mixer].options
         kept: dict[str, Value] = {}
         for name, value in self.options:

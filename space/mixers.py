@@ -269,9 +269,7 @@ class VectorStateSpec(MixerSpec):
 
     def _shape(self, scale: Scale, options: Mapping[str, Value | None]) -> Shape:
         channels = scale.width * int(options["expand_ratio"] or 1)
-        return Shape(
-            width=scale.width, heads=1, kv_heads=1, key_dim=1, value_dim=channels, conv=bool(options["conv"])
-        )
+        return Shape(width=scale.width, heads=1, kv_heads=1, key_dim=1, value_dim=channels, conv=bool(options["conv"]))
 
     def parameters(self, shape: Shape) -> int:
         return 4 * shape.width * shape.values + shape.values + self._conv_parameters(shape)
@@ -296,30 +294,54 @@ MIXERS: dict[str, MixerSpec] = {
         AttentionSpec("window", "W", windowed=True),
         VectorStateSpec(),
         MatrixStateSpec(
-            "retnet", "R", flops_factor=5, expand=(1.0, 2.0), conv=False, rope=True,
+            "retnet",
+            "R",
+            flops_factor=5,
+            expand=(1.0, 2.0),
+            conv=False,
+            rope=True,
             extra_parameters=lambda s: s.width * s.values + s.value_dim,
         ),
         MatrixStateSpec(
-            "gla", "L", flops_factor=7, expand=(0.5, 1.0), conv=False,
-            extra_parameters=lambda s: (
-                s.width * s.values + s.value_dim + GLA_GATE_RANK * (s.width + s.keys) + s.keys
-            ),
+            "gla",
+            "L",
+            flops_factor=7,
+            expand=(0.5, 1.0),
+            conv=False,
+            extra_parameters=lambda s: s.width * s.values + s.value_dim + GLA_GATE_RANK * (s.width + s.keys) + s.keys,
         ),
         MatrixStateSpec(
-            "hgrn2", "N", flops_factor=7, expand=None, conv=False, lower_bounds=True,
+            "hgrn2",
+            "N",
+            flops_factor=7,
+            expand=None,
+            conv=False,
+            lower_bounds=True,
             extra_parameters=lambda s: s.values,
         ),
         MatrixStateSpec(
-            "deltanet", "D", flops_factor=8, expand=(1.0, 1.0), conv=True,
+            "deltanet",
+            "D",
+            flops_factor=8,
+            expand=(1.0, 1.0),
+            conv=True,
             extra_parameters=lambda s: s.width * s.heads + s.value_dim,
         ),
         MatrixStateSpec(
-            "gated_deltanet", "G", flops_factor=8, expand=(1.0, 1.0), conv=True,
+            "gated_deltanet",
+            "G",
+            flops_factor=8,
+            expand=(1.0, 1.0),
+            conv=True,
             extra_parameters=lambda s: s.width * s.values + 2 * s.width * s.heads + 2 * s.heads + s.value_dim,
         ),
         Mamba2Spec(),
         MatrixStateSpec(
-            "kda", "K", flops_factor=8, expand=(1.0, 1.0), conv=True,
+            "kda",
+            "K",
+            flops_factor=8,
+            expand=(1.0, 1.0),
+            conv=True,
             extra_parameters=lambda s: (
                 s.value_dim * (2 * s.width + s.keys + s.values + 1) + s.width * s.heads + s.heads + s.keys + s.values
             ),

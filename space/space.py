@@ -118,6 +118,24 @@ class SearchSpace:
                 layers.append(choose(f"linear_{index}", self.linear) if mixed else linear)
         return Design(tuple(map(Layer.parse, layers)))
 
+    @cached_property
+    def parameters(self) -> dict[str, tuple[Any, ...] | None]:
+        """Every question that `suggest` may ask and its choices; None for a number in 0..1."""
+        deepest = range(max(self.depth))
+        asked: dict[str, tuple[Any, ...] | None] = {
+            "depth": self.depth,
+            "num_attention": self.num_attention,
+            "placement": self.placements,
+            "mixed": (False, True) if self.mixtures else (False,),
+            "linear": self.linear,
+            "attention": self.attention,
+        }
+        if self.mixtures:
+            for index in deepest:
+                asked |= {f"linear_{index}": self.linear, f"attention_{index}": self.attention}
+        asked = {name: choices for name, choices in asked.items() if choices is None or len(choices) > 1}
+        return asked | ({f"key_{index}": None for index in deepest} if "free" in self.placements else {})
+
     def encode(self, design: Design) -> dict[str, Any]:
         """Answers from which `suggest` makes `design`. Raises ValueError when it is not in the space."""
         reason = self._why_not(design)

@@ -33,13 +33,16 @@ def modules(room: str) -> Iterator[tuple[Path, ast.Module]]:
         yield path.relative_to(ROOT), ast.parse(path.read_text())
 
 
+ALLOWED = {("search/replay/report.py", "plotly")}  # the picture of a replay, drawn from JSON, not from the store
+
+
 @pytest.mark.parametrize("room", FORBIDDEN)
 def test_a_room_imports_nothing_from_above(room: str) -> None:
     found = {
         f"{path} imports {name}"
         for path, module in modules(room)
         for name in imports(module)
-        if name.split(".")[0] in FORBIDDEN[room]
+        if name.split(".")[0] in FORBIDDEN[room] and (str(path), name.split(".")[0]) not in ALLOWED
     }
     assert not found
 

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Row, func, select
 from sqlalchemy.orm import Session
 
-from search.store.pareto import non_dominated
+from search.store.pareto import non_dominated, num_better, signed
 from search.store.tables import COMPLETE, FINISHED, INFEASIBLE, RUNNING, STATES, Evaluation, Rung, Search
 from space.design import Design
 
@@ -39,7 +39,10 @@ class SearchSummary:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationRow:
-    """One evaluation as it stands. `rung` is the last one measured, None before the first."""
+    """One evaluation as it stands. `rung` is the last one measured, None before the first.
+
+    `audit_rung` is the rung at which it would have stopped, had it not been chosen as a check on stopping.
+    """
 
     id: int
     number: int
@@ -59,6 +62,7 @@ class EvaluationRow:
     started: float | None
     finished: float | None
     metrics: Mapping[str, Any] = field(repr=False, default_factory=dict)
+    audit_rung: int | None = None
     rung: int | None = None
 
 
@@ -78,6 +82,7 @@ _FIELDS = (
     Evaluation.origin, Evaluation.attempts, Evaluation.reason, Evaluation.recall, Evaluation.recall_low,
     Evaluation.recall_high, Evaluation.lm_bits_per_byte, Evaluation.memory_bytes, Evaluation.parameters,
     Evaluation.seconds, Evaluation.started, Evaluation.finished, Evaluation.metrics,
+    Evaluation.audit_rung,
 )  # fmt: skip
 
 
@@ -154,16 +159,33 @@ def front(session: Session, name: str) -> list[EvaluationRow]:
     """
     objectives = search_summary(session, name).objectives
     rows = evaluations(session, name, (COMPLETE,))
-    points = {index: point(row.metrics, objectives) for index, row in enumerate(rows)}
+    points = {index: signed(row.metrics, objectives) for index, row in enumerate(rows)}
     known = [(index, place) for index, place in points.items() if place is not None]
     return [rows[known[index][0]] for index in non_dominated([place for _, place in known])]
 
 
-def point(metrics: Mapping[str, Any], objectives: Mapping[str, str]) -> tuple[float, ...] | None:
-    """The objectives' values, signed so that smaller is better; None when one is missing."""
-    if any(metrics.get(name) is None for name in objectives):
+def false_prunes(session: Session, name: str) -> tuple[int, int] | None:
+    """How many audited evaluations of the search `name` ended on the front or in the best share, and of how many.
+
+    The share is the one that stopping lets go on, among all evaluations that are complete. None when the search does
+    not stop early.
+    """
+    config = search_summary(session, name).config
+    rule, objectives = config.get("stopping", "none"), config["objectives"]
+    if rule == "none":
         return None
-    return tuple(-metrics[name] if direction == "max" else metrics[name] for name, direction in objectives.items())
+    compared = objectives if rule == "pareto" else {rule: objectives[rule]}
+    rows = evaluations(session, name, (COMPLETE,))
+    known = [(row, place) for row in rows if (place := signed(row.metrics, compared)) is not None]
+    best = {row.id for row in front(session, name)}
+    audited = [index for index, (row, _) in enumerate(known) if row.audit_rung is not None]
+    places = [place for _, place in known]
+    false = sum(
+        known[index][0].id in best
+        or num_better(places[index], places[:index] + places[index + 1 :]) * config["halving"]["reduction"] < len(known)
+        for index in audited
+    )
+    return false, len(audited)
 
 
 def find_design(session: Session, digest: str, search: str | None = None) -> Design:
@@ -230,6 +252,6 @@ def _row(row: Row[Any], skip: tuple[str, ...] = ()) -> EvaluationRow:
 __all__ = [
     "COMPLETE", "FINISHED", "INFEASIBLE", "RUNNING", "SOLVED", "STATES",
     "EvaluationRow", "RungRow", "SearchSummary",
-    "control_warnings", "details", "evaluations", "find_design", "front", "point", "results", "rungs",
+    "control_warnings", "details", "evaluations", "false_prunes", "find_design", "front", "results", "rungs",
     "search_names", "search_summary",
 ]  # fmt: skip

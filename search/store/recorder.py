@@ -194,6 +194,16 @@ class Recorder:
 
         self._write(work)
 
+    def audit(self, evaluation: int, rung: int) -> None:
+        """Marks an evaluation that would have stopped at `rung` and runs on; marked again, the first rung stays."""
+        self._write(
+            lambda session: session.execute(
+                update(Evaluation)
+                .where(Evaluation.id == evaluation, Evaluation.audit_rung.is_(None))
+                .values(audit_rung=rung)
+            )
+        )
+
     def finish(
         self, evaluation: int, state: str, metrics: Mapping[str, float], details: Mapping[str, Any], seconds: float
     ) -> None:

@@ -44,7 +44,10 @@ class Search(Base):
 
 
 class Evaluation(Base):
-    """One design under one protocol: its state, and its scores once it has any. `memory_bytes` is at deployment."""
+    """One design under one protocol: its state, and its scores once it has any. `memory_bytes` is at deployment.
+
+    `audit_rung` is the rung at which it would have stopped, had it not been chosen to run on as a check on stopping.
+    """
 
     __tablename__ = "evaluations"
     __table_args__ = (
@@ -66,6 +69,7 @@ class Evaluation(Base):
     started: Mapped[float | None]
     finished: Mapped[float | None]
     worker: Mapped[str | None]
+    audit_rung: Mapped[int | None]
     reason: Mapped[str | None]
     traceback: Mapped[str | None]
     recall: Mapped[float | None]

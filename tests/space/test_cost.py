@@ -76,8 +76,15 @@ def test_bytes_of_one_layer_follow_the_formula(layer: str, kv: int, state: int) 
 @pytest.mark.parametrize(
     ("layer", "squares"),
     [
-        ("full", 4), ("hgrn", 4), ("hgrn2", 4), ("retnet", 8), ("gla", 4), ("deltanet", 4), ("gated_deltanet", 5),
-        ("mamba2", 6 + 2 * 128 / D), ("kda", 4 + 4 * 256 / D),
+        ("full", 4),
+        ("hgrn", 4),
+        ("hgrn2", 4),
+        ("retnet", 8),
+        ("gla", 4),
+        ("deltanet", 4),
+        ("gated_deltanet", 5),
+        ("mamba2", 6 + 2 * 128 / D),
+        ("kda", 4 + 4 * 256 / D),
     ],
 )
 def test_mixers_have_their_known_number_of_squares(layer: str, squares: int) -> None:
