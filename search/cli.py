@@ -30,9 +30,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Searches for hybrid attention / linear-attention designs.",
 )
-app.command()(one_line()(calibrate))
-
-
 @app.command()
 def run(
     config: Annotated[Path | None, typer.Option(help="A search.toml; left out: the built-in quick search.")] = None,
@@ -322,6 +319,7 @@ def study(
     typer.echo(f"Study {name}: {done.added} added to {done.known}{left}. Look at it with: optuna-dashboard {to}")
 
 
+app.command()(one_line()(calibrate))
 app.command()(offline.table)
 app.command()(offline.replay)
 
