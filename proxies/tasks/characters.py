@@ -24,7 +24,6 @@ class CharacterTask(LanguageTask):
         cut = int(0.9 * len(text))
         if min(cut, len(text) - cut) <= settings.length:
             raise ValueError(
-                f"text = {source}: has {len(text)} bytes, "
-                f"a tenth must be more than the context of {settings.length}"
+                f"text = {source}: has {len(text)} bytes, a tenth must be more than the context of {settings.length}"
             )
         self.parts = {"train": tokens[:cut], "validation": tokens[cut:], "test": tokens[cut:]}
