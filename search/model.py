@@ -51,6 +51,8 @@ class Features:
         where = [index for index, layer in enumerate(design.layers) if layer.mixer not in BACKBONES]
         for layer in design.layers:
             text = str(layer)
+            if text not in self.kinds:
+                continue  # from outside of the space
             kinds[self.kinds[text]] += 1 / depth
             for part in text.split(":"):
                 parts[self.parts[part]] += 1 / depth

@@ -45,6 +45,7 @@ class Past:
 
     design: Design
     values: tuple[float, ...] | None = None
+    digest: str = ""
 
 
 class Proposer:
@@ -70,10 +71,8 @@ class Proposer:
         self.space = space
         self.infeasible, self.on_infeasible = infeasible, on_infeasible
         past = list(history)
-        self._seen: dict[str, Design] = {item.design.digest: item.design for item in past}
-        observed = {
-            item.design: item.values for item in past if item.values is not None and space.contains(item.design)
-        }
+        self._seen: dict[str, Design] = {item.digest or item.design.digest: item.design for item in past}
+        observed = {item.design: item.values for item in past if item.values is not None}
         self._pending: dict[Design, None] = {}
         self._asked = 0
         start = seed * 1_000_003 + len(past)

@@ -81,10 +81,10 @@ class Sampler:
         sampler = _sampler(self.name, self._random.randrange(2**32))
         self._study = optuna.create_study(directions=self._directions, sampler=sampler)
         designs, points = list(self.observed), self.points()
-        first = set(best(points, POPULATION)) if len(points) >= 2 * POPULATION else set()
-        kept = range(len(points)) if len(points) <= KEPT else sorted(first | set(best(points, KEPT // 2)))
-        if len(points) > KEPT:
-            kept = sorted({*kept, *range(len(points) - KEPT // 2, len(points))})
+        order = best(points, KEPT // 2)
+        first = set(order[:POPULATION]) if len(points) >= 2 * POPULATION else set()
+        kept = sorted({*order, *range(max(0, len(points) - KEPT // 2), len(points))})
+        kept = [index for index in kept if self.space.contains(designs[index])]
         self._study.add_trials([self._trial(designs[index], index in first) for index in kept])
         self._size = len(kept)
 
