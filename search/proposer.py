@@ -110,9 +110,9 @@ class Proposer:
                 yield Proposal(design, "sampler")
             return
         self._asked += 1
-        observed = self._sampler.observed
-        if self._model is not None and len(observed) >= MIN_OBSERVED and self._asked % EXPLORE:
-            for design in self._model.ranked(observed, list(self._pending), self._pool(), self._generator):
+        designs, points = self._sampler.designs, self._sampler.points
+        if self._model is not None and len(designs) >= MIN_OBSERVED and self._asked % EXPLORE:
+            for design in self._model.ranked(designs, points, list(self._pending), self._pool(), self._generator):
                 yield Proposal(design, "model")
         drawn: list[Design] = []
         for _ in range(REDRAWS):
@@ -142,8 +142,7 @@ class Proposer:
 
     def _pool(self) -> list[Design]:
         """New neighbours of some of the best, and new random designs."""
-        known = list(self._sampler.observed)
-        best = [known[index] for index in non_dominated(self._sampler.points())]
+        best = [self._sampler.designs[index] for index in non_dominated(self._sampler.points)]
         self._random.shuffle(best)
         near = [step for design in best[:MOST_PARENTS] for step in self.space.neighbours(design)]
         self._random.shuffle(near)

@@ -94,7 +94,11 @@ class History(NamedTuple):
         """The objectives, signed so that smaller is better; None when one is missing."""
         if None in self.values:
             return None
-        return tuple(-v if d == "max" else v for v, d in zip(self.values, self.directions, strict=True))  # type: ignore
+        return tuple(
+            -value if direction == "max" else value
+            for value, direction in zip(self.values, self.directions, strict=True)
+            if value is not None
+        )
 
 
 _FIELDS = (
@@ -167,8 +171,14 @@ def front(session: Session, name: str) -> list[EvaluationRow]:
     Best in the first objective first, then in the others, then in the order they were proposed.
     """
     objectives = search_summary(session, name).objectives
-    known = [(row.id, place) for row in histories(session, name, objectives, (COMPLETE,)) if (place := row.point)]
-    kept = [known[index][0] for index in non_dominated([place for _, place in known])]
+    signs = [-1 if direction == "max" else 1 for direction in objectives.values()]
+    rows = session.execute(
+        select(Evaluation.id, *(_value(metric) * sign for metric, sign in zip(objectives, signs, strict=True)))
+        .join(Search)
+        .where(Search.name == name, Evaluation.state == COMPLETE, *(_value(m).is_not(None) for m in objectives))
+        .order_by(Evaluation.number)
+    ).all()
+    kept = [rows[index][0] for index in non_dominated([tuple(row[1:]) for row in rows])]
     found: dict[int, EvaluationRow] = {}
     for start in range(0, len(kept), _MOST_NAMED):
         some = select(*_FIELDS, _LAST).where(Evaluation.id.in_(kept[start : start + _MOST_NAMED]))
@@ -183,13 +193,20 @@ def histories(
     rows = session.execute(
         select(
             Evaluation.id, Evaluation.design, Evaluation.design_digest, Evaluation.state, Evaluation.origin,
-            Evaluation.audit_rung, *(Evaluation.metrics[metric].as_float() for metric in objectives),
+            Evaluation.audit_rung, *(_value(metric) for metric in objectives),
         )
         .join(Search)
         .where(Search.name == name, Evaluation.state.in_(states))
         .order_by(Evaluation.number)
     )  # fmt: skip
-    return [History(*row[:6], values=tuple(row[6:]), directions=tuple(objectives.values())) for row in rows]
+    directions = tuple(objectives.values())
+    return [History(row[0], row[1], row[2], row[3], row[4], row[5], tuple(row[6:]), directions) for row in rows]
+
+
+def _value(metric: str) -> Any:
+    """A metric of an evaluation: its column where it has one."""
+    columns = Evaluation.__table__.columns
+    return columns[metric] if metric in columns else Evaluation.metrics[metric].as_float()
 
 
 def rung_values(session: Session, name: str, metrics: Sequence[str]) -> list[tuple[int, int, tuple[float | None, ...]]]:
