@@ -96,19 +96,21 @@ class Driver:
         self.running: dict[int, tuple[Lease, float]] = {}
         with Session(engine) as session:
             self.finished = queries.search_summary(session, config.name).finished
-            rows = queries.evaluations(session, config.name)
-            measured = queries.rungs(session, config.name)
+            rows = queries.histories(session, config.name, config.objectives)
+            names = [] if config.stopping == "none" else list(config.objectives)
+            measured = queries.rung_values(session, config.name, names) if names else []
         self._rungs = Rungs(config.stopping, config.objectives, config.halving)
         known = {row.id: row for row in rows}
-        for item in measured:
-            row = known[item.evaluation]
-            self._rungs.note(row.digest, item.rung, {**row.metrics, **item.metrics})
+        for evaluation, rung, values in measured:
+            row = known[evaluation]
+            filled = (own if own is not None else other for own, other in zip(values, row.values, strict=True))
+            self._rungs.note(row.digest, rung, dict(zip(names, filled, strict=True)))
         for row in rows:
             if row.audit_rung is not None:
                 self._rungs.note_audit(row.digest, row.audit_rung)
         self._costs: dict[int, Mapping[str, float]] = {}
-        self._origins = {row.id: row.origin for row in rows}
-        history = [Past(Design.parse(row.design), self._values(row.metrics, row.state)) for row in rows]
+        self._anchors = {row.id for row in rows if row.origin == "anchor"}
+        history = [Past(Design.parse(row.design), self._scored(row), row.digest) for row in rows]
         self._proposer = Proposer(
             config.space, config.objectives, config.sampler, config.seed, history,
             costs=self._modelled_costs, infeasible=self._infeasible, on_infeasible=self._record_infeasible,
@@ -128,7 +130,7 @@ class Driver:
                 return Next.WAIT if self.running else Next.FINISHED
             lease = self.recorder.lease(proposal.design, proposal.origin, design_costs(self.config, proposal.design))
             if lease is not None:
-                self._origins[lease.evaluation] = proposal.origin
+                self._anchors |= {lease.evaluation} if proposal.origin == "anchor" else set()
         self._costs[lease.evaluation] = design_costs(self.config, lease.design)
         self.running[lease.evaluation] = (lease, time.monotonic())
         self.watcher.started(lease)
@@ -165,6 +167,7 @@ class Driver:
         if evaluation in self.running:
             self.losses_in_a_row += 1
             lease, started = self.running.pop(evaluation)
+            del self._costs[evaluation]
             last = self._dying.pop(evaluation, Outcome())
             self.last_loss = last.failure or "worker died"
             again = self.recorder.lose(evaluation, self.last_loss, last.traceback)
@@ -172,11 +175,16 @@ class Driver:
             self.watcher.ended(lease, "lost", {}, reason, time.monotonic() - started)
 
     def _end(self, lease: Lease, state: str, metrics: Mapping[str, float], reason: str, started: float) -> None:
-        del self.running[lease.evaluation]
+        del self.running[lease.evaluation], self._costs[lease.evaluation]
         self.finished += 1
         self.losses_in_a_row = 0
         self._proposer.tell(lease.design, self._values(metrics, state))
         self.watcher.ended(lease, state, metrics, reason, time.monotonic() - started)
+
+    def _scored(self, row: queries.History) -> tuple[float, ...] | None:
+        if row.state != COMPLETE or None in row.values:
+            return None
+        return tuple(value for value in row.values if value is not None)
 
     def _values(self, metrics: Mapping[str, Any], state: str) -> tuple[float, ...] | None:
         if state != COMPLETE or any(metrics.get(name) is None for name in self.config.objectives):
@@ -194,7 +202,7 @@ class Driver:
         return ""
 
     def _goes_on(self, lease: Lease, outcome: Outcome) -> bool:
-        if self._origins.get(lease.evaluation) == "anchor":
+        if lease.evaluation in self._anchors:
             return True  # controls are read at their full budget
         decision = self._rungs.decide(lease.design.digest, outcome.rung, outcome.budget)
         if decision is Decision.AUDIT:

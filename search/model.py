@@ -12,13 +12,13 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from search.store.pareto import non_dominated, ranks
+from search.store.pareto import Point, best, non_dominated
 from space.design import Design
 from space.mixers import BACKBONES
 from space.space import SearchSpace
 
 Array = NDArray[np.float64]
-MOST_DATA = 200
+MOST_DATA = 160
 NUM_BINS = 12
 NUM_CELLS = 1024
 _LENGTHS, _NOISES, _PLACE_WEIGHTS = (0.5, 1.0, 2.0, 4.0), (1e-3, 3e-2, 3e-1), (0.3, 1.0)
@@ -51,6 +51,8 @@ class Features:
         where = [index for index, layer in enumerate(design.layers) if layer.mixer not in BACKBONES]
         for layer in design.layers:
             text = str(layer)
+            if text not in self.kinds:
+                continue  # from outside of the space
             kinds[self.kinds[text]] += 1 / depth
             for part in text.split(":"):
                 parts[self.parts[part]] += 1 / depth
@@ -110,6 +112,13 @@ def _matern(squares: Array) -> Array:
     return found
 
 
+def _chosen(points: Sequence[Point]) -> list[int]:
+    """What the model learns from: everything, or the best half and the newest half of what fits."""
+    if len(points) <= MOST_DATA:
+        return list(range(len(points)))
+    return sorted({*best(points, MOST_DATA // 2), *range(len(points) - MOST_DATA // 2, len(points))})
+
+
 class Model:
     """Ranks designs of `space`. `costs` gives the objectives that need no training."""
 
@@ -124,17 +133,17 @@ class Model:
 
     def ranked(
         self,
-        observed: Mapping[Design, tuple[float, ...]],
+        designs: Sequence[Design],
+        points: Sequence[Point],
         pending: Sequence[Design],
         pool: Sequence[Design],
         generator: np.random.Generator,
     ) -> list[Design]:
-        """`pool`, the most promising first."""
+        """`pool`, the most promising first. `points` are what `designs` measured, signed so that smaller is better."""
         if not pool:
             return []
-        points = {d: tuple(s * v for s, v in zip(self.signs, values, strict=True)) for d, values in observed.items()}
-        data = self._chosen(points)
-        x, y = self.features(data), np.array([points[design] for design in data])
+        data = _chosen(points)
+        x, y = self.features([designs[index] for index in data]), np.array([points[index] for index in data])
         asked = [*pending, *pool]
         mean, deviation = self._predict(x, y, asked)
         if pending:  # as if they had ended where they are predicted
@@ -155,16 +164,6 @@ class Model:
             certain = (distance >= 0).astype(float)
             chance *= np.where(spread > 0, np.interp(distance / np.where(spread > 0, spread, 1), _X, _PHI), certain)
         return [pool[index] for index in np.argsort(-chance.sum(1), kind="stable")]
-
-    def _chosen(self, points: Mapping[Design, tuple[float, ...]]) -> list[Design]:
-        """What the model learns from: everything, or the best half and the newest half of what fits."""
-        designs = list(points)
-        if len(designs) <= MOST_DATA:
-            return designs
-        rank = ranks(list(points.values()))
-        best = sorted(range(len(designs)), key=lambda index: (rank[index], -index))[: MOST_DATA // 2]
-        newest = [index for index in reversed(range(len(designs))) if index not in set(best)][: MOST_DATA // 2]
-        return [designs[index] for index in sorted((*best, *newest))]
 
     def _predict(self, x_ND: Array, y_NO: Array, designs: Sequence[Design]) -> tuple[Array, Array]:
         mean, deviation = (np.zeros((len(designs), len(self.names))) for _ in range(2))

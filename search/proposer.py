@@ -45,6 +45,7 @@ class Past:
 
     design: Design
     values: tuple[float, ...] | None = None
+    digest: str = ""
 
 
 class Proposer:
@@ -70,10 +71,8 @@ class Proposer:
         self.space = space
         self.infeasible, self.on_infeasible = infeasible, on_infeasible
         past = list(history)
-        self._seen: dict[str, Design] = {item.design.digest: item.design for item in past}
-        observed = {
-            item.design: item.values for item in past if item.values is not None and space.contains(item.design)
-        }
+        self._seen: dict[str, Design] = {item.digest or item.design.digest: item.design for item in past}
+        observed = {item.design: item.values for item in past if item.values is not None}
         self._pending: dict[Design, None] = {}
         self._asked = 0
         start = seed * 1_000_003 + len(past)
@@ -111,9 +110,9 @@ class Proposer:
                 yield Proposal(design, "sampler")
             return
         self._asked += 1
-        observed = self._sampler.observed
-        if self._model is not None and len(observed) >= MIN_OBSERVED and self._asked % EXPLORE:
-            for design in self._model.ranked(observed, list(self._pending), self._pool(), self._generator):
+        designs, points = self._sampler.designs, self._sampler.points
+        if self._model is not None and len(designs) >= MIN_OBSERVED and self._asked % EXPLORE:
+            for design in self._model.ranked(designs, points, list(self._pending), self._pool(), self._generator):
                 yield Proposal(design, "model")
         drawn: list[Design] = []
         for _ in range(REDRAWS):
@@ -143,8 +142,7 @@ class Proposer:
 
     def _pool(self) -> list[Design]:
         """New neighbours of some of the best, and new random designs."""
-        known = list(self._sampler.observed)
-        best = [known[index] for index in non_dominated(self._sampler.points())]
+        best = [self._sampler.designs[index] for index in non_dominated(self._sampler.points)]
         self._random.shuffle(best)
         near = [step for design in best[:MOST_PARENTS] for step in self.space.neighbours(design)]
         self._random.shuffle(near)

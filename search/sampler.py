@@ -24,20 +24,25 @@ from space.design import Design
 from space.space import SearchSpace
 
 POPULATION = 12
-MOST_TRIALS = 1000
-KEPT = 300
+MOST_TRIALS = 600
+KEPT = 200
 Values = tuple[float, ...]
 
 
 class Sampler:
-    """One of nsga2, tpe and random over `space`. `observed` are the designs that have scores, oldest first."""
+    """One of nsga2, tpe and random over `space`. `observed` are the designs that have scores, oldest first.
+
+    `designs` have scores, and `points` are these, signed so that smaller is better.
+    """
 
     def __init__(
         self, space: SearchSpace, objectives: Mapping[str, str], name: str, seed: int, observed: Mapping[Design, Values]
     ) -> None:
-        self.space, self.name, self.observed = space, name, dict(observed)
+        self.space, self.name = space, name
         self._directions = [DIRECTIONS[direction] for direction in objectives.values()]
         self._signs = [-1 if direction == "max" else 1 for direction in objectives.values()]
+        self.designs = list(observed)
+        self.points = [self._signed(values) for values in observed.values()]
         self._random = random.Random(seed)
         self._genome = _genome(space) if name == "nsga2" else None
         self._begin()
@@ -64,32 +69,34 @@ class Sampler:
     def tell(self, design: Design, values: Sequence[float] | None) -> None:
         """The objectives of a design, or None when it ended without scores."""
         number = self._pending.pop(design, None)
-        if values is not None and self.space.contains(design):
-            self.observed[design] = tuple(values)
+        known = values is not None and self.space.contains(design)
+        if values is not None and known:
+            self.designs.append(design)
+            self.points.append(self._signed(values))
         if number is not None:
             self._study.tell(number, values, state=TrialState.FAIL if values is None else TrialState.COMPLETE)
-        elif design in self.observed:
+        elif known:
             self._size += 1
-            self._study.add_trial(self._trial(design))
+            self._study.add_trial(self._trial(len(self.designs) - 1))
 
-    def points(self) -> list[Values]:
-        """What was observed, signed so that smaller is better."""
-        return [tuple(s * v for s, v in zip(self._signs, values, strict=True)) for values in self.observed.values()]
+    def _signed(self, values: Sequence[float]) -> Values:
+        return tuple(s * v for s, v in zip(self._signs, values, strict=True))
 
     def _begin(self) -> None:
         self._pending: dict[Design, int] = {}
         sampler = _sampler(self.name, self._random.randrange(2**32))
         self._study = optuna.create_study(directions=self._directions, sampler=sampler)
-        designs, points = list(self.observed), self.points()
-        first = set(best(points, POPULATION)) if len(points) >= 2 * POPULATION else set()
-        kept = range(len(points)) if len(points) <= KEPT else sorted(first | set(best(points, KEPT // 2)))
-        if len(points) > KEPT:
-            kept = sorted({*kept, *range(len(points) - KEPT // 2, len(points))})
-        self._study.add_trials([self._trial(designs[index], index in first) for index in kept])
+        designs, points = self.designs, self.points
+        order = best(points, KEPT // 2)
+        first = set(order[:POPULATION]) if len(points) >= 2 * POPULATION else set()
+        kept = sorted({*order, *range(max(0, len(points) - KEPT // 2), len(points))})
+        kept = [index for index in kept if self.space.contains(designs[index])]
+        self._study.add_trials([self._trial(index, index in first) for index in kept])
         self._size = len(kept)
 
-    def _trial(self, design: Design, first: bool = False) -> FrozenTrial:
+    def _trial(self, index: int, first: bool = False) -> FrozenTrial:
         """What Optuna would have recorded; with `first`, as one of NSGA-II's first population."""
+        design = self.designs[index]
         found = recorded(self.space, design)
         params: dict[str, Any] = dict(found.params)
         distributions: dict[str, BaseDistribution] = dict(found.distributions)
@@ -101,7 +108,7 @@ class Sampler:
             }
         return create_trial(
             state=TrialState.COMPLETE,
-            values=self.observed[design],
+            values=self._signed(self.points[index]),
             params=params,
             distributions=distributions,
             system_attrs={NSGAIISampler._get_generation_key(): 0} if first and self.name == "nsga2" else None,

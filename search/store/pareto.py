@@ -1,6 +1,7 @@
 """Which points are not dominated. Points are tuples in which smaller is better in every place."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -40,14 +41,20 @@ def ranks(points: Sequence[Point]) -> list[int]:
     In sorted order a point is dominated only by points before it, and those that lie on its own front or a later one do
     not dominate it: its front is found by bisection. O(n log n) for up to two places.
     """
-    fronts: list[list[Point]] = []
     rank: dict[Point, int] = {}
+    if points and len(points[0]) <= 2:
+        least: list[float] = []  # the last place of the last point of each front: it rises from front to front
+        for point in sorted(set(points)):
+            low = bisect_right(least, point[-1])
+            least[low : low + 1] = [point[-1]]
+            rank[point] = low
+        return [rank[point] for point in points]
+    fronts: list[list[Point]] = []
     for point in sorted(set(points)):
         low, high = 0, len(fronts)
         while low < high:
             middle = (low + high) // 2
-            rivals = fronts[middle][-1:] if len(point) <= 2 else fronts[middle]
-            if any(dominates(rival, point) for rival in rivals):
+            if any(dominates(rival, point) for rival in fronts[middle]):
                 low = middle + 1
             else:
                 high = middle

@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from sqlalchemy import Row, func, select
 from sqlalchemy.orm import Session
 
-from search.store.pareto import non_dominated, num_better, signed
+from search.store.pareto import non_dominated, num_better
 from search.store.tables import COMPLETE, FINISHED, INFEASIBLE, RUNNING, STATES, Evaluation, Rung, Search
 from space.design import Design
 
@@ -77,6 +77,30 @@ class RungRow:
     recorded: float
 
 
+class History(NamedTuple):
+    """An evaluation and its objectives, None where there are none."""
+
+    id: int
+    design: str
+    digest: str
+    state: str
+    origin: str
+    audit_rung: int | None
+    values: tuple[float | None, ...]
+    directions: tuple[str, ...]
+
+    @property
+    def point(self) -> tuple[float, ...] | None:
+        """The objectives, signed so that smaller is better; None when one is missing."""
+        if None in self.values:
+            return None
+        return tuple(
+            -value if direction == "max" else value
+            for value, direction in zip(self.values, self.directions, strict=True)
+            if value is not None
+        )
+
+
 _FIELDS = (
     Evaluation.id, Evaluation.number, Evaluation.design, Evaluation.design_digest.label("digest"), Evaluation.state,
     Evaluation.origin, Evaluation.attempts, Evaluation.reason, Evaluation.recall, Evaluation.recall_low,
@@ -84,6 +108,9 @@ _FIELDS = (
     Evaluation.seconds, Evaluation.started, Evaluation.finished, Evaluation.metrics,
     Evaluation.audit_rung,
 )  # fmt: skip
+
+_LAST = select(func.max(Rung.rung)).where(Rung.evaluation_id == Evaluation.id).scalar_subquery().label("rung")
+_MOST_NAMED = 500  # what one statement may name
 
 
 def search_names(session: Session) -> list[str]:
@@ -130,9 +157,8 @@ def failures(session: Session, name: str) -> list[tuple[str, int]]:
 
 def evaluations(session: Session, name: str, states: Sequence[str] = STATES) -> list[EvaluationRow]:
     """The evaluations of the search `name` that are in one of `states`, in the order they were proposed."""
-    last = select(func.max(Rung.rung)).where(Rung.evaluation_id == Evaluation.id).scalar_subquery().label("rung")
     rows = session.execute(
-        select(*_FIELDS, last)
+        select(*_FIELDS, _LAST)
         .join(Search)
         .where(Search.name == name, Evaluation.state.in_(states))
         .order_by(Evaluation.number)
@@ -158,10 +184,54 @@ def front(session: Session, name: str) -> list[EvaluationRow]:
     Best in the first objective first, then in the others, then in the order they were proposed.
     """
     objectives = search_summary(session, name).objectives
-    rows = evaluations(session, name, (COMPLETE,))
-    points = {index: signed(row.metrics, objectives) for index, row in enumerate(rows)}
-    known = [(index, place) for index, place in points.items() if place is not None]
-    return [rows[known[index][0]] for index in non_dominated([place for _, place in known])]
+    signs = [-1 if direction == "max" else 1 for direction in objectives.values()]
+    rows = session.execute(
+        select(Evaluation.id, *(_value(metric) * sign for metric, sign in zip(objectives, signs, strict=True)))
+        .join(Search)
+        .where(Search.name == name, Evaluation.state == COMPLETE, *(_value(m).is_not(None) for m in objectives))
+        .order_by(Evaluation.number)
+    ).all()
+    kept = [rows[index][0] for index in non_dominated([tuple(row[1:]) for row in rows])]
+    found: dict[int, EvaluationRow] = {}
+    for start in range(0, len(kept), _MOST_NAMED):
+        some = select(*_FIELDS, _LAST).where(Evaluation.id.in_(kept[start : start + _MOST_NAMED]))
+        found |= {row.id: _row(row) for row in session.execute(some)}
+    return [found[number] for number in kept]
+
+
+def histories(
+    session: Session, name: str, objectives: Mapping[str, str], states: Sequence[str] = STATES
+) -> list[History]:
+    """As `evaluations`, with little more than the objectives: for what reads a whole search."""
+    rows = session.execute(
+        select(
+            Evaluation.id, Evaluation.design, Evaluation.design_digest, Evaluation.state, Evaluation.origin,
+            Evaluation.audit_rung, *(_value(metric) for metric in objectives),
+        )
+        .join(Search)
+        .where(Search.name == name, Evaluation.state.in_(states))
+        .order_by(Evaluation.number)
+    )  # fmt: skip
+    directions = tuple(objectives.values())
+    return [History(row[0], row[1], row[2], row[3], row[4], row[5], tuple(row[6:]), directions) for row in rows]
+
+
+def _value(metric: str) -> Any:
+    """A metric of an evaluation: its column where it has one."""
+    columns = Evaluation.__table__.columns
+    return columns[metric] if metric in columns else Evaluation.metrics[metric].as_float()
+
+
+def rung_values(session: Session, name: str, metrics: Sequence[str]) -> list[tuple[int, int, tuple[float | None, ...]]]:
+    """Evaluation, rung and the values of `metrics` there, None where they were not measured."""
+    rows = session.execute(
+        select(Rung.evaluation_id, Rung.rung, *(Rung.metrics[metric].as_float() for metric in metrics))
+        .join(Evaluation)
+        .join(Search)
+        .where(Search.name == name)
+        .order_by(Evaluation.number, Rung.rung)
+    )
+    return [(row[0], row[1], tuple(row[2:])) for row in rows]
 
 
 def false_prunes(session: Session, name: str) -> tuple[int, int] | None:
@@ -175,8 +245,8 @@ def false_prunes(session: Session, name: str) -> tuple[int, int] | None:
     if rule == "none":
         return None
     compared = objectives if rule == "pareto" else {rule: objectives[rule]}
-    rows = evaluations(session, name, (COMPLETE,))
-    known = [(row, place) for row in rows if (place := signed(row.metrics, compared)) is not None]
+    rows = histories(session, name, compared, (COMPLETE,))
+    known = [(row, place) for row in rows if (place := row.point)]
     best = {row.id for row in front(session, name)}
     audited = [index for index, (row, _) in enumerate(known) if row.audit_rung is not None]
     places = [place for _, place in known]
@@ -251,7 +321,8 @@ def _row(row: Row[Any], skip: tuple[str, ...] = ()) -> EvaluationRow:
 
 __all__ = [
     "COMPLETE", "FINISHED", "INFEASIBLE", "RUNNING", "SOLVED", "STATES",
-    "EvaluationRow", "RungRow", "SearchSummary",
-    "control_warnings", "details", "evaluations", "false_prunes", "find_design", "front", "results", "rungs",
+    "EvaluationRow", "History", "RungRow", "SearchSummary",
+    "control_warnings", "details", "evaluations", "false_prunes", "find_design", "front", "histories", "results",
+    "rung_values", "rungs",
     "search_names", "search_summary",
 ]  # fmt: skip
