@@ -20,7 +20,7 @@ from space.design import Design
 
 CORPUS = Corpus(b"the cat sat on the mat and the rat sat on the hat " * 600, "test")
 DESIGN = Design.parse("2xfull")
-SWEEP = Training(steps=30, batch=8, learning_rates=(1e-3, 3e-3, 9e-3), num_seeds=2, fresh_seeds=3, extensions=2)
+SWEEP = Training(steps=10, batch=8, learning_rates=(1e-3, 3e-3, 9e-3), num_seeds=2, fresh_seeds=3, extensions=2)
 
 
 def protocol(training: Training) -> Protocol:
@@ -58,7 +58,7 @@ def test_the_rate_beyond_keeps_the_grids_step_and_stays_in_range(
 
 
 def test_a_grid_that_is_too_low_grows_upwards_and_no_further_than_allowed() -> None:
-    details = evaluate(DESIGN, protocol(replace(SWEEP, steps=60, learning_rates=(1e-5, 3e-5, 9e-5))), CORPUS).details
+    details = evaluate(DESIGN, protocol(replace(SWEEP, steps=20, learning_rates=(1e-5, 3e-5, 9e-5))), CORPUS).details
     rates = details["recall"]["learning_rates"]
     if details["recall"]["on_edge"]:
         assert len(rates) == 5
