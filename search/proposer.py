@@ -22,7 +22,7 @@ from space.design import Design, Layer
 from space.presets import preset
 from space.space import SearchSpace
 
-REDRAWS = 6
+REDRAWS = 4
 MIN_OBSERVED = 8  # what the model needs before it says anything
 EXPLORE = 5  # one proposal in so many is Optuna's own
 POOL = 400
