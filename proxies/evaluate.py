@@ -12,7 +12,6 @@ from typing import Any
 import torch
 
 from proxies import memory
-from proxies.mixers import MIXERS
 from proxies.ops import kernels
 from proxies.protocol import Protocol, Training
 from proxies.selection import measured
@@ -21,7 +20,6 @@ from proxies.summary import language_metrics, recall_metrics
 from proxies.tasks import LanguageTask, Task, recall_task
 from proxies.tasks.base import CPU, HeldOut
 from proxies.text import Corpus
-from proxies.trainer import EVALUATION_ROWS
 from space.cost import layer_shapes
 from space.design import Design
 
@@ -65,7 +63,10 @@ def rungs(
     numbers = [len(training.replicas) for _, training in tasks.values()]
     capacities, together = [capacity or number for number in numbers], capacity is None
     if device.type == "cuda":
-        needs = [_need(design, protocol, task, training, device) for task, training in tasks.values()]
+        needs = []
+        for task, training in tasks.values():
+            scored = [task, *_longer(protocol, task).values()]
+            needs.append(memory.need(design, protocol.scale_for(task.vocab, design), scored, training, device))
         if capacity is None:
             capacities, together = memory.plan(list(zip(needs, numbers, strict=True)), memory.budget(device))
     stacked: list[Stacked] = []
@@ -123,26 +124,3 @@ def _longer(protocol: Protocol, task: Task) -> dict[int, Task]:
     if isinstance(task, LanguageTask):
         return {}
     return {times: recall_task(settings.at_length(times)) for times in settings.longer}
-
-
-def _need(design: Design, protocol: Protocol, task: Task, training: Training, device: torch.device) -> memory.Need:
-    """What a replica of `task` needs on a GPU. Raises ValueError for what its kernels cannot take."""
-    scale = protocol.scale_for(task.vocab, design)
-    example = next(task.training(0, training.batch, device))
-    steps = memory.Sizes(batch=training.batch, length=example.tokens.shape[1], labels=example.labels.shape[1])
-    scoring = [
-        memory.Sizes(
-            batch=min(EVALUATION_ROWS, len(batch.tokens)), length=batch.tokens.shape[1], labels=batch.labels.shape[1]
-        )
-        for each in (task, *_longer(protocol, task).values())
-        for batch in each.held_out("validation").values()
-    ]
-    for layer, shape in zip(design.layers, layer_shapes(design, scale), strict=True):
-        kernels.check(
-            MIXERS[layer.mixer].op,
-            heads=shape.heads,
-            key_dim=shape.key_dim,
-            value_dim=shape.value_dim,
-            sequences=max(sizes.batch for sizes in (steps, *scoring)),
-        )
-    return memory.estimate(design, scale, steps, scoring, device)

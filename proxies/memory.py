@@ -11,7 +11,10 @@ from dataclasses import dataclass
 import torch
 
 from proxies.mixers import MIXERS
-from proxies.ops.kernels import LARGEST_GRID, choose
+from proxies.ops.kernels import LARGEST_GRID, check, choose
+from proxies.protocol import Training
+from proxies.tasks import Task
+from proxies.trainer import EVALUATION_ROWS
 from space.cost import cost, layer_shapes
 from space.design import Design
 from space.mixers import Shape
@@ -85,6 +88,25 @@ def estimate(design: Design, scale: Scale, training: Sizes, scoring: Sequence[Si
     rows = max(sizes.batch for sizes in (training, *scoring))
     most = LARGEST_GRID // (rows * max(shape.heads for shape in shapes))
     return Need(kept, step + sum(scores), most)
+
+
+def need(design: Design, scale: Scale, tasks: Sequence[Task], training: Training, device: torch.device) -> Need:
+    """What a replica needs that trains on the first of `tasks` and is scored on all of them.
+
+    Raises ValueError for what the kernels of its mixers cannot take.
+    """
+    example = next(tasks[0].training(0, training.batch, device))
+    step = Sizes(batch=training.batch, length=example.tokens.shape[1], labels=example.labels.shape[1])
+    scoring = [
+        Sizes(batch=min(EVALUATION_ROWS, len(held.tokens)), length=held.tokens.shape[1], labels=held.labels.shape[1])
+        for task in tasks
+        for held in task.held_out("validation").values()
+    ]
+    sequences = max(sizes.batch for sizes in (step, *scoring))
+    for layer, shape in zip(design.layers, layer_shapes(design, scale), strict=True):
+        sizes = {"heads": shape.heads, "key_dim": shape.key_dim, "value_dim": shape.value_dim}
+        check(MIXERS[layer.mixer].op, **sizes, sequences=sequences)
+    return estimate(design, scale, step, scoring, device)
 
 
 def _layer_bytes(mixer: str, shape: Shape, scale: Scale, sizes: Sizes, device: torch.device) -> int:

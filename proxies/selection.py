@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from proxies.protocol import RATES
 from proxies.scoring import best_rate
@@ -35,7 +34,7 @@ def measured(sweep: Stacked, part: HeldOut, longer: Mapping[int, Task] | None = 
     """
     task, training, rates = sweep.task, sweep.training, list(sweep.training.learning_rates)
     validation = sweep.measure("validation")
-    best, on_edge = _best(task, validation)
+    best, on_edge = best_rate(task.decided(validation), task.higher_is_better)
     figures, scored, seeds = validation, sweep, list(range(training.num_seeds))
     if part == "test":
         for _ in range(training.extensions):
@@ -51,7 +50,7 @@ def measured(sweep: Stacked, part: HeldOut, longer: Mapping[int, Task] | None = 
                 rung: torch.cat([found[rung], figure] if first else [figure, found[rung]])
                 for rung, figure in validation.items()
             }
-            best, on_edge = _best(task, validation)
+            best, on_edge = best_rate(task.decided(validation), task.higher_is_better)
         if training.fresh_seeds:
             seeds = [training.num_seeds + seed for seed in range(training.fresh_seeds)]
             scored = sweep.another([(rates[best], seed) for seed in seeds])
@@ -80,11 +79,6 @@ def measured(sweep: Stacked, part: HeldOut, longer: Mapping[int, Task] | None = 
         if failed:
             raise FloatingPointError(f"learning rate {rates[best]:g}: not finite with the fresh seeds {failed}")
     return Measured(by_seed, details, times_longer)
-
-
-def _best(task: Task, validation: dict[str, Tensor]) -> tuple[int, bool]:
-    deciding = [figure for rung, figure in validation.items() if task.deciding is None or rung in task.deciding]
-    return best_rate(torch.stack(deciding).mean(0), task.higher_is_better)
 
 
 def _beyond(rates: list[float], best: int) -> float | None:

@@ -5,7 +5,7 @@ A `LadderTask` is a synthetic task at growing loads; it says only how its exampl
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Literal, Protocol, TypeVar
 
@@ -64,6 +64,10 @@ class Task(ABC):
     @abstractmethod
     def metric(self, logits: Tensor, labels: Tensor) -> Tensor:
         """The figure of each replica, [K], from logits [K, B, P, V] and labels [B, P]."""
+
+    def decided(self, figures: Mapping[str, Tensor]) -> Tensor:
+        """The mean over the deciding rungs, shaped as each rung's figures."""
+        return torch.stack([figures[rung] for rung in self.deciding or figures]).mean(0)
 
 
 class SyntheticTask(Task):

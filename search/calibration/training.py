@@ -9,13 +9,10 @@ import torch
 from torch import Tensor
 
 from proxies import memory
-from proxies.mixers import MIXERS
 from proxies.ops import kernels
 from proxies.protocol import Protocol, Training, named
 from proxies.stacks import Stacked, free
 from proxies.tasks import Task
-from proxies.trainer import EVALUATION_ROWS
-from space.cost import layer_shapes
 from space.design import Design
 
 
@@ -76,7 +73,7 @@ class Fit:
         for step in [*range(every, steps, every), steps]:
             self.replicas.advance(step)
             figures = self.replicas.measure("validation")
-            yield Look(step, sum(figures.values()) / len(figures), time.monotonic() - started)  # type: ignore[arg-type]
+            yield Look(step, self.replicas.task.decided(figures), time.monotonic() - started)
 
     def close(self) -> None:
         self.replicas.trainers.clear()
@@ -85,22 +82,7 @@ class Fit:
 
 def _fitting(design: Design, protocol: Protocol, task: Task, settings: Training, device: torch.device) -> int:
     """How many replicas a GPU has memory for at once. Raises ValueError for what its kernels cannot take."""
-    scale = protocol.scale_for(task.vocab)
-    batches = [next(task.training(0, settings.batch, device)), *task.held_out("validation").values()]
-    sizes = [
-        memory.Sizes(batch=len(batch.tokens), length=batch.tokens.shape[1], labels=batch.labels.shape[1])
-        for batch in batches
-    ]
-    scoring = [replace(size, batch=min(EVALUATION_ROWS, size.batch)) for size in sizes[1:]]
-    for layer, shape in zip(design.layers, layer_shapes(design, scale), strict=True):
-        kernels.check(
-            MIXERS[layer.mixer].op,
-            heads=shape.heads,
-            key_dim=shape.key_dim,
-            value_dim=shape.value_dim,
-            sequences=max(size.batch for size in (sizes[0], *scoring)),
-        )
-    need = memory.estimate(design, scale, sizes[0], scoring, device)
+    need = memory.need(design, protocol.scale_for(task.vocab, design), [task], settings, device)
     number = len(settings.replicas)
     (capacity,), _ = memory.plan([(need, number)], memory.budget(device))
     return capacity

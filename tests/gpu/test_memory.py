@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from proxies import stacks
-from proxies.evaluate import _need, evaluate
-from proxies.memory import SAFETY
+from proxies.evaluate import evaluate
+from proxies.memory import SAFETY, need
 from proxies.mixers import MIXERS
 from proxies.tasks import RecallTask
 from proxies.text import Corpus
@@ -21,7 +21,7 @@ CORPUS = Corpus(bytes(range(256)) * 2000, "test")
 def test_the_estimate_covers_what_is_allocated(mixer: str) -> None:
     design, protocol = Design.parse(f"4x{OPTIONS.get(mixer, mixer)}"), proxy((1e-3, 2e-3, 3e-3, 4e-3), 20)
     task, training = RecallTask(protocol.recall), protocol.recall.training
-    planned = len(training.replicas) * _need(design, protocol, task, training, GPU).whole
+    planned = len(training.replicas) * need(design, protocol.scale_for(task.vocab), [task], training, GPU).whole
     stacks.free(GPU)
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()

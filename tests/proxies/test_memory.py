@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from proxies import stacks
-from proxies.evaluate import Report, _need, evaluate
+from proxies import memory, stacks
+from proxies.evaluate import Report, evaluate
 from proxies.memory import OVERHEAD, SAFETY, Need, Sizes, estimate, fitting, plan
 from proxies.memory import stacks as cut
 from proxies.mixers import MIXERS
@@ -154,11 +154,11 @@ def test_a_shape_that_kernels_cannot_take_is_named(change: dict[str, int], messa
 
 def test_a_task_is_measured_by_its_own_batches_and_its_shapes_are_checked() -> None:
     task, training = RecallTask(TINY.recall), TINY.recall.training
-    found = _need(DESIGN, TINY, task, training, CPU)
+    found = memory.need(DESIGN, TINY.scale, [task], training, CPU)
     steps, scoring = Sizes(batch=4, length=16, labels=2), [Sizes(batch=16, length=16, labels=n) for n in (1, 2)]
     assert found == estimate(DESIGN, TINY.scale, steps, scoring, CPU)
     with pytest.raises(ValueError, match=r"delta sequences = 65536: must be in 1\.\.65535"):
-        _need(Design.parse("2xdeltanet"), TINY, task, replace(training, batch=2**16), CPU)
+        memory.need(Design.parse("2xdeltanet"), TINY.scale, [task], replace(training, batch=2**16), CPU)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="torch sees a GPU here")

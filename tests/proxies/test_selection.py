@@ -57,13 +57,12 @@ def test_the_rate_beyond_keeps_the_grids_step_and_stays_in_range(
     assert selection._beyond(rates, best) == beyond
 
 
-def test_a_grid_that_is_too_low_grows_upwards_and_no_further_than_allowed() -> None:
-    details = evaluate(DESIGN, protocol(replace(SWEEP, steps=20, learning_rates=(1e-5, 3e-5, 9e-5))), CORPUS).details
-    rates = details["recall"]["learning_rates"]
-    if details["recall"]["on_edge"]:
-        assert len(rates) == 5
-    assert rates == sorted(rates) and set(rates) >= {1e-5, 3e-5, 9e-5}
-    assert len(details["recall"]["validation"]["pairs_1"]) == len(rates)
+def test_a_grid_whose_best_stays_on_the_edge_grows_there_as_often_as_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selection, "best_rate", lambda means, _: (len(means) - 1, True))
+    details = evaluate(DESIGN, protocol(SWEEP), CORPUS).details["recall"]
+    assert details["learning_rates"] == [1e-3, 3e-3, 9e-3, 0.027, 0.081]
+    assert (details["learning_rate"], details["on_edge"]) == (0.081, True)
+    assert [len(figures) for figures in details["validation"].values()] == [5, 5]
 
 
 def test_extensions_need_fresh_seeds() -> None:

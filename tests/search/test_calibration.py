@@ -287,3 +287,15 @@ def test_the_table_fits_80_columns() -> None:
     row = Row(part="study", name="n" * 90, theirs="t" * 40, ours="o" * 40, verdict="failed: " + "v" * 200)
     console.print(table([row]))
     assert all(len(line.rstrip()) <= 80 for line in console.export_text().splitlines())
+
+
+def test_a_look_at_a_text_is_its_whole_loss_and_not_mixed_with_that_of_repeated_bigrams() -> None:
+    import torch
+
+    from proxies.tasks import CharacterTask
+
+    figures = {"bits_per_byte": torch.tensor([[2.0]]), "bits_per_repeated": torch.tensor([[1.0]])}
+    training = Training(steps=1, batch=1, learning_rates=(1e-3,), num_seeds=1)
+    task = CharacterTask(Language(training=training, length=8, num_examples=2), b"abcabcabd" * 40, "test")
+    assert set(task.held_out("validation")) == set(figures)
+    assert task.decided(figures).item() == 2.0
