@@ -5,7 +5,9 @@ import io
 import json
 import os
 import re
+import shlex
 import sys
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,6 +32,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Searches for hybrid attention / linear-attention designs.",
 )
+
+
 @app.command()
 def run(
     config: Annotated[Path | None, typer.Option(help="A search.toml; left out: the built-in quick search.")] = None,
@@ -49,42 +53,49 @@ def run(
     address: Annotated[str | None, typer.Option(help="A running Ray cluster.")] = None,
 ) -> None:
     """Runs a search, or goes on with it."""
-    with one_line():
-        from sqlalchemy.orm import Session
+    from search.apart import Interrupted, interruptible, leave
 
-        from proxies.text import Corpus
-        from search.runner import run as run_search
-        from search.store import queries, writer
+    progress, console = None, new_console()
+    try:
+        with one_line(), interruptible():
+            from sqlalchemy.orm import Session
 
-        settings = (SearchConfig.read(config) if config else BUILT_IN["quick"]).with_options(
-            storage=storage, name=name, trials=trials, text=text, workers=workers, cpus_per_trial=cpus_per_trial,
-            gpus_per_trial=gpus_per_trial,
-        )  # fmt: skip
-        if text == "":
-            raise ValueError("text = '': must be a file or a folder")
-        corpus = Corpus.load(settings.text or None)
-        engine = writer(settings.storage)
-        with Session(engine) as session:
-            known = settings.name in queries.search_names(session)
-            done = queries.search_summary(session, settings.name).finished if known else 0
-        console = new_console()
-        console.print(
-            f"Search {settings.name}: {done} of {settings.trials} finished, in {settings.storage}", highlight=False
-        )
-        with Progress(console, done, settings.trials) as progress:
-            ending = run_search(settings, corpus, engine, progress, extend=resume, address=address)
-        with Session(engine) as session:
-            warnings = queries.control_warnings(session, settings.name)
-            rows = queries.front(session, settings.name)
+            from proxies.text import Corpus
+            from search.runner import Abandoned
+            from search.runner import run as run_search
+            from search.store import queries, writer
+
+            settings = (SearchConfig.read(config) if config else BUILT_IN["quick"]).with_options(
+                storage=storage, name=name, trials=trials, text=text, workers=workers, cpus_per_trial=cpus_per_trial,
+                gpus_per_trial=gpus_per_trial,
+            )  # fmt: skip
+            if text == "":
+                raise ValueError("text = '': must be a file or a folder")
+            corpus = Corpus.load(settings.text or None)
+            engine = writer(settings.storage)
+            with Session(engine) as session:
+                known = settings.name in queries.search_names(session)
+                done = queries.search_summary(session, settings.name).finished if known else 0
+            console.print(
+                f"Search {settings.name}: {done} of {settings.trials} finished, in {settings.storage}", highlight=False
+            )
+            progress = Progress(console, done, settings.trials)
+            try:
+                with progress:
+                    ending = run_search(settings, corpus, engine, progress, extend=resume, address=address)
+            except Abandoned as error:
+                typer.echo(f"error: {error}", err=True)
+                leave(2)
+            with Session(engine) as session:
+                warnings = queries.control_warnings(session, settings.name)
+                rows = queries.front(session, settings.name)
+    except Interrupted as stop:
+        how_far = f" with {progress.done} of {progress.total} finished" if progress else " before it began"
+        with suppress(OSError):  # the terminal may be closed
+            again = shlex.join(["plait", *sys.argv[1:]])
+            console.print(f"Stopped{how_far}; go on with: {again}", markup=False, highlight=False, soft_wrap=True)
+        leave(128 + stop.number)
     where = "" if settings.storage == DEFAULT_STORAGE else f" --storage {settings.storage}"
-    if ending.interrupted:
-        again = " ".join(["plait", *sys.argv[1:]])
-        console.print(
-            f"Stopped with {ending.finished} of {settings.trials} finished; go on with: {again}",
-            highlight=False,
-            soft_wrap=True,
-        )
-        raise typer.Exit(130)
     if done >= settings.trials:
         console.print(
             f"The budget is met: {done} evaluations are finished. Ask for more with --trials.", highlight=False
@@ -133,6 +144,8 @@ def status(name: Annotated[str | None, typer.Argument()] = None, storage: Storag
             summary = queries.search_summary(session, each)
             states = ", ".join(f"{count} {state}" for state, count in summary.counts.items() if count)
             typer.echo(f"{each}: {summary.finished} of {summary.trials} finished ({states or 'nothing yet'})")
+            if (busy := queries.busy_share(session, each)) is not None:
+                typer.echo(f"  slots busy {busy:.0%}")
             for reason, count in queries.failures(session, each)[:3]:
                 typer.echo(f"  {count} × {reason}")
             if (audits := queries.false_prunes(session, each)) is not None:

@@ -35,5 +35,12 @@ def reading(storage: str) -> Iterator[Any]:
         yield session
 
 
+class Lasting(Console):
+    """A console whose reader may go away, as in `plait run | head`: then nothing more is written."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+
+
 def console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else 200, soft_wrap=not sys.stdout.isatty())
+    return Lasting(width=None if sys.stdout.isatty() else 200, soft_wrap=not sys.stdout.isatty())
