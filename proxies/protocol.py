@@ -109,15 +109,21 @@ class Recall:
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """Several ladders, trained as one mixture. `weights` of the ladders in recall; equal when there are none."""
+    """Several ladders, trained as one mixture. `weights` of the ladders in recall; equal when there are none.
+
+    Training starts with the smallest load of each; the others come in one after the other, evenly, over the share
+    `growth` of its steps. Attention stays on the plateau "one of the values" for long without.
+    """
 
     training: Training
     ladders: tuple[Ladder, ...]
+    growth: float = 0.0
     weights: tuple[float, ...] = ()
     longer: tuple[int, ...] = ()  # times their length at which the test is taken again
 
     def __post_init__(self) -> None:
         _check_longer(self.longer)
+        _check("recall", "growth", self.growth, 0, 1, float)
         number = self.mixture.num_loads
         if self.training.batch % number:
             raise ValueError(f"recall batch = {self.training.batch}: must be a multiple of the {number} loads")
@@ -251,20 +257,28 @@ def _override_ladders(ladders: tuple[Ladder, ...], overrides: Any, where: str) -
     return tuple(_override(ladder, overrides.get(ladder.task, {}), f"{where}.{ladder.task}") for ladder in ladders)
 
 
-def _suite(name: str, *, steps: int, fresh_seeds: int) -> Protocol:
+def _suite(name: str, *, steps: int, num_seeds: int, fresh_seeds: int) -> Protocol:
     """A protocol for a GPU: six ladders at once, a sweep of learning rates, and fresh seeds for the score."""
 
     def training(steps: int, batch: int) -> Training:
-        rates = (5e-4, 1.5e-3, 5e-3)
         return Training(
-            steps=steps, batch=batch, learning_rates=rates, num_seeds=2, fresh_seeds=fresh_seeds, extensions=2
-        )
+            steps=steps, batch=batch, learning_rates=(1e-3, 2e-3, 4e-3), num_seeds=num_seeds, fresh_seeds=fresh_seeds,
+            extensions=1,
+        )  # fmt: skip
 
-    ladders = (Pairs(), MultiValue(), Overwrite(), KHop(), Fuzzy(), Needle())
+    sizes: dict[str, Any] = {"vocab": 128, "length": 255}  # 256 with the name of the ladder: whole chunks
+    ladders = (
+        Pairs(**sizes, loads=(2, 8, 16, 32)),
+        MultiValue(**sizes, keys=2),
+        Overwrite(**sizes),
+        KHop(**sizes, chains=2),
+        Fuzzy(**sizes),
+        Needle(**sizes, loads=(16, 64, 128, 240)),
+    )
     return Protocol(
-        name=name, width=128, heads=2, state_heads=2, mlp_dim=256, init_std=0.1, embedding_std=0.5, rungs=(0.4, 1.0),
-        recall=Suite(training=training(steps, 48), ladders=ladders, longer=(2, 4)),
-        language=Language(training=training(steps // 3, 32), length=256, num_examples=256),
+        name=name, width=64, heads=1, state_heads=1, mlp_dim=128, init_std=0.05, embedding_std=0.5, rungs=(0.4, 1.0),
+        recall=Suite(training=training(steps, 24), ladders=ladders, growth=0.5, longer=(2, 4)),
+        language=Language(training=training(steps // 4, 16), length=256, num_examples=256),
     )  # fmt: skip
 
 
@@ -282,8 +296,8 @@ PROTOCOLS: dict[str, Protocol] = {
                 length=64, num_examples=128,
             ),
         ),
-        _suite("screen", steps=3000, fresh_seeds=3),
-        _suite("confirm", steps=9000, fresh_seeds=5),
+        _suite("screen", steps=2400, num_seeds=2, fresh_seeds=3),
+        _suite("confirm", steps=7200, num_seeds=3, fresh_seeds=5),
     )
 }  # fmt: skip
 

@@ -279,6 +279,20 @@ def test_every_pair_of_k_hop_is_there_at_every_load() -> None:
         assert (tokens[:, :16] > 0).all() and (tokens[:, 16:] > 0).sum(1).tolist() == [2] * 50
 
 
+def test_loads_come_in_one_after_the_other_while_they_grow() -> None:
+    """Four examples a step: 2, then 2 and 3, then all of 2, 3 and 4; the shapes are those of the largest load."""
+    ladder = Pairs(vocab=16, length=16, loads=(2, 3, 4), num_examples=8)
+    task = MixtureTask(Mixture(ladders=(ladder,)), grown=192)
+    loads = {
+        step: sorted((batch.labels != IGNORE).sum(1).tolist())
+        for step, batch in enumerate(islice(task.training(0, 6), 260))
+    }
+    assert {tuple(loads[step]) for step in range(64)} == {(2,) * 6}
+    assert {tuple(loads[step]) for step in range(64, 128)} == {(2, 2, 2, 3, 3, 3)}
+    assert {tuple(loads[step]) for step in range(128, 260)} == {(2, 2, 3, 3, 4, 4)}
+    assert {batch.labels.shape for batch in islice(task.training(0, 6), 200)} == {torch.Size([6, 4])}
+
+
 def test_overwrite_writes_some_keys_once_and_some_often() -> None:
     task = build(Overwrite(loads=(4,)))
     writes = {count for row in many(task, 4, 200).tokens[:, :16:2].tolist() for count in Counter(row).values()}
