@@ -173,8 +173,8 @@ class Protocol:
 
     Weights start normal with `init_std`, embeddings with `embedding_std`. fla's 0.02 suits a width of 1024; at a
     proxy's width it hides the token behind the first layers' output, and attention stays on the plateau for long.
-    Designs are compared at equal width, or, with `match` "parameters", each with the MLP width that gives it pure
-    attention's parameters.
+    Designs are compared at equal width; with `match` "parameters" or "state", also at equal parameters or with equal
+    state in every linear layer (`space.cost.matched`).
     """
 
     name: str
@@ -203,7 +203,7 @@ class Protocol:
         """The proxy's dimensions with a task's vocabulary, for `design` where designs differ in theirs."""
         scale = Scale(name=f"{self.name} proxy", width=self.width, heads=self.heads, state_heads=self.state_heads,
                       mlp_dim=self.mlp_dim, vocab=vocab)  # fmt: skip
-        return scale if design is None else matched(design, scale, self.match)
+        return matched(design, scale, self.match)
 
     @property
     def scale(self) -> Scale:

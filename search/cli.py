@@ -215,7 +215,7 @@ def cost_command(
     context: int = 4096,
     batch: int = 1,
     dtype: Annotated[str, typer.Option(help=f"One of {', '.join(DTYPE_BYTES)}.")] = "bfloat16",
-    match: Annotated[str, typer.Option(help=f"What designs share: {', '.join(MATCHES)} (by their MLPs).")] = "width",
+    match: Annotated[str, typer.Option(help=f"What designs share: {', '.join(MATCHES)}.")] = "width",
     storage: Storage = DEFAULT_STORAGE,
 ) -> None:
     """What a design costs when deployed."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from proxies.protocol import PROTOCOLS, Protocol, named
-from space.cost import DTYPE_BYTES
+from space.cost import DTYPE_BYTES, matched
 from space.design import nearest
 from space.mixers import BACKBONES
 from space.scale import SCALES
@@ -167,7 +167,7 @@ class SearchConfig:
                 f"{list(self.proxy.rungs)}, between halving grace = {self.halving.grace} and the end"
             )
         self.space.check(self.proxy.scale)
-        self.space.check(SCALES[self.deployment.scale])
+        self.space.check(matched(None, SCALES[self.deployment.scale], self.proxy.match))
 
     @cached_property
     def proxy(self) -> Protocol:

@@ -4,7 +4,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from proxies.layers import GatedRMSNorm, Linear, Stacked
-from proxies.mixers.base import Mixer, merge_heads, split_heads
+from proxies.mixers.base import CHUNK, Kept, Mixer, merge_heads, split_heads
 from proxies.mixers.steps import log_decay, start_steps
 from proxies.ops.kda import kda
 from space.mixers import Shape
@@ -20,6 +20,7 @@ class KimiDeltaAttention(Mixer, Stacked):
     """
 
     op = "kda"
+    kept = Kept(key=8, value=4, head=CHUNK + 8)
 
     def __init__(self, shape: Shape, num_replicas: int) -> None:
         super().__init__(shape, num_replicas)
