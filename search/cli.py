@@ -68,18 +68,17 @@ def run(
             known = settings.name in queries.search_names(session)
             done = queries.search_summary(session, settings.name).finished if known else 0
         console = new_console()
-        console.print(
-            f"Search {settings.name}: {done} of {settings.trials} finished, in {shown(settings.storage)}", highlight=False
-        )
+        place = shown(settings.storage)
+        console.print(f"Search {settings.name}: {done} of {settings.trials} finished, in {place}", highlight=False)
         with Progress(console, done, settings.trials) as progress:
             ending = run_search(settings, corpus, engine, progress, extend=resume, address=address)
         with Session(engine) as session:
             warnings = queries.control_warnings(session, settings.name)
             rows = queries.front(session, settings.name)
     known_without = (DEFAULT_STORAGE, os.environ.get(STORAGE_VARIABLE))
-    where = "" if settings.storage in known_without else f" --storage {shown(settings.storage)}"
+    where = "" if settings.storage in known_without else f" --storage {place}"
     if ending.interrupted:
-        again = " ".join(["plait", *sys.argv[1:]]).replace(settings.storage, shown(settings.storage))
+        again = " ".join(["plait", *sys.argv[1:]]).replace(settings.storage, place)
         console.print(
             f"Stopped with {ending.finished} of {settings.trials} finished; go on with: {again}",
             highlight=False,
@@ -334,7 +333,9 @@ def dashboard(
 ) -> None:
     """Opens the dashboard on this machine."""
     page = Path(__file__).parents[1] / "dashboard" / "app.py"
+    printed = "localhost" if host in ("0.0.0.0", "::") else host  # left out, Streamlit asks the internet where it is
     options = ["--server.port", str(port), "--server.address", host, "--server.headless", "true"]
+    options += ["--browser.serverAddress", printed]
     environment = os.environ | {STORAGE_VARIABLE: storage}  # a URL may have a password, arguments are for all to see
     os.execve(sys.executable, [sys.executable, "-m", "streamlit", "run", str(page), *options], environment)
 

@@ -90,8 +90,8 @@ def _study(summary: queries.SearchSummary, space: SearchSpace, url: str) -> optu
     for key, value in mine.items():
         if study.user_attrs.get(key, value) != value or (study.trials and key not in study.user_attrs):
             raise ValueError(
-                f"to = {shown(url)!r}: its study {summary.name!r} has {key} = {study.user_attrs.get(key)!r}, the search has "
-                f"{value!r}: choose another database"
+                f"to = {shown(url)!r}: its study {summary.name!r} has {key} = {study.user_attrs.get(key)!r}, "
+                f"the search has {value!r}: choose another database"
             )
     for key, value in mine.items():
         study.set_user_attr(key, value)

@@ -2,9 +2,9 @@
 
     sudo python -m tests.docker.check_image --folder /var/tmp/plait-image
 
-It takes minutes and gigabytes, so it is run by hand, as root on Linux. The instructions are read from the Dockerfile and
-.dockerignore themselves. Pip's settings come from this process's PIP_* variables; `--bind` shows the root a folder of
-this machine, such as one of wheels.
+It takes minutes and gigabytes, so it is run by hand, as root on Linux. The instructions are those of the Dockerfile and
+of .dockerignore. Pip's settings come from this process's PIP_* variables; `--bind` shows the root a folder of this
+machine, such as one of wheels, to read.
 """
 
 import argparse

@@ -80,7 +80,7 @@ class Services:
             time.sleep(0.3)
 
     def stop(self) -> None:
-        """Ends every process that names this folder; Ray's start themselves anew in none of them."""
+        """Ends every process whose arguments name this folder: Ray's leave the group of the one that started them."""
         for kind in (signal.SIGTERM, signal.SIGKILL):
             for path in Path("/proc").glob("[0-9]*/cmdline"):
                 try:
