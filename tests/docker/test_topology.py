@@ -71,7 +71,7 @@ class Services:
         command = self.command(service, self.described[service]["command"])
         return subprocess.Popen(command, env=environment, text=True, cwd=self.folder, **streams)
 
-    def wait(self, service: str, seconds: float = 60) -> None:
+    def wait(self, service: str, seconds: float = 120) -> None:
         """Until the service's own health check passes."""
         check = self.command(service, self.described[service]["healthcheck"]["test"][1:])
         deadline = time.monotonic() + seconds
@@ -125,7 +125,7 @@ def test_the_services_of_compose_run_a_search_together(services: Services, stora
     dashboard = services.start("dashboard", **quiet)
     services.wait("worker")
     search = services.start("search", stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    printed, _ = search.communicate(timeout=120)
+    printed, _ = search.communicate(timeout=240)
     assert search.returncode == 0, printed
     assert "2/2  complete" in printed
     assert "1 at a time, 1 of 1 cores each" in printed  # head and search offer nothing

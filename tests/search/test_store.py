@@ -156,7 +156,7 @@ class TestThePasswordFile:
         url = make_url(os.environ["PLAIT_TEST_POSTGRES"])
         password = str(url.password or "ge:h@im")  # asked for where the server of the tests asks for one
         file.write_text(password + "\n")
-        engine = writer(url.set(password=None).render_as_string())
+        engine = writer(url._replace(password=None).render_as_string())
         assert engine.url.password == password and password not in repr(engine)
 
     def test_a_password_in_the_url_comes_first(self, file: Path) -> None:
