@@ -18,7 +18,7 @@ from search import offline, version
 from search.calibration.command import calibrate
 from search.config import BUILT_IN, SearchConfig, template
 from search.progress import Progress, bytes_text, serving_table
-from search.terminal import DEFAULT_STORAGE, Storage, one_line, reading
+from search.terminal import DEFAULT_STORAGE, STORAGE_VARIABLE, Storage, one_line, reading
 from search.terminal import console as new_console
 from space.cost import DTYPE_BYTES, MATCHES, cost, layer_shapes, matched
 from space.design import Design
@@ -33,7 +33,7 @@ app = typer.Typer(
 @app.command()
 def run(
     config: Annotated[Path | None, typer.Option(help="A search.toml; left out: the built-in quick search.")] = None,
-    storage: Annotated[str | None, typer.Option(help="Database URL.")] = None,
+    storage: Annotated[str | None, typer.Option(help="Database URL.", envvar=STORAGE_VARIABLE)] = None,
     name: Annotated[str | None, typer.Option(help="The search's name.")] = None,
     trials: Annotated[int | None, typer.Option(help="How many designs to finish in all.")] = None,
     text: Annotated[str | None, typer.Option(help="File or folder of text for language modelling.")] = None,
@@ -54,7 +54,7 @@ def run(
 
         from proxies.text import Corpus
         from search.runner import run as run_search
-        from search.store import queries, writer
+        from search.store import queries, shown, writer
 
         settings = (SearchConfig.read(config) if config else BUILT_IN["quick"]).with_options(
             storage=storage, name=name, trials=trials, text=text, workers=workers, cpus_per_trial=cpus_per_trial,
@@ -68,17 +68,17 @@ def run(
             known = settings.name in queries.search_names(session)
             done = queries.search_summary(session, settings.name).finished if known else 0
         console = new_console()
-        console.print(
-            f"Search {settings.name}: {done} of {settings.trials} finished, in {settings.storage}", highlight=False
-        )
+        place = shown(settings.storage)
+        console.print(f"Search {settings.name}: {done} of {settings.trials} finished, in {place}", highlight=False)
         with Progress(console, done, settings.trials) as progress:
             ending = run_search(settings, corpus, engine, progress, extend=resume, address=address)
         with Session(engine) as session:
             warnings = queries.control_warnings(session, settings.name)
             rows = queries.front(session, settings.name)
-    where = "" if settings.storage == DEFAULT_STORAGE else f" --storage {settings.storage}"
+    known_without = (DEFAULT_STORAGE, os.environ.get(STORAGE_VARIABLE))
+    where = "" if settings.storage in known_without else f" --storage {place}"
     if ending.interrupted:
-        again = " ".join(["plait", *sys.argv[1:]])
+        again = " ".join(["plait", *sys.argv[1:]]).replace(settings.storage, place)
         console.print(
             f"Stopped with {ending.finished} of {settings.trials} finished; go on with: {again}",
             highlight=False,
@@ -311,12 +311,13 @@ def study(
 ) -> None:
     """Writes a search as an Optuna study; again, it adds what ended since."""
     with one_line():
+        from search.store import shown
         from search.study import write
 
         with reading(storage) as session:
             done = write(session, name, to)
     left = f"; {done.left} have not ended" if done.left else ""
-    typer.echo(f"Study {name}: {done.added} added to {done.known}{left}. Look at it with: optuna-dashboard {to}")
+    typer.echo(f"Study {name}: {done.added} added to {done.known}{left}. Look at it with: optuna-dashboard {shown(to)}")
 
 
 app.command()(one_line()(calibrate))
@@ -325,13 +326,18 @@ app.command()(offline.replay)
 
 
 @app.command()
-def dashboard(storage: Storage = DEFAULT_STORAGE, port: int = 8501) -> None:
+def dashboard(
+    storage: Storage = DEFAULT_STORAGE,
+    port: int = 8501,
+    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 lets other machines look.")] = "127.0.0.1",
+) -> None:
     """Opens the dashboard on this machine."""
     page = Path(__file__).parents[1] / "dashboard" / "app.py"
-    options = ["--server.port", str(port), "--server.address", "127.0.0.1", "--server.headless", "true"]
-    os.execv(
-        sys.executable, [sys.executable, "-m", "streamlit", "run", str(page), *options, "--", "--storage", storage]
-    )
+    printed = "localhost" if host in ("0.0.0.0", "::") else host  # left out, Streamlit asks the internet where it is
+    options = ["--server.port", str(port), "--server.address", host, "--server.headless", "true"]
+    options += ["--browser.serverAddress", printed]
+    environment = os.environ | {STORAGE_VARIABLE: storage}  # a URL may have a password, arguments are for all to see
+    os.execve(sys.executable, [sys.executable, "-m", "streamlit", "run", str(page), *options], environment)
 
 
 @app.command()
@@ -345,7 +351,7 @@ def doctor(storage: Storage = DEFAULT_STORAGE) -> None:
     from proxies.mixers import MIXERS, serving
     from proxies.ops.kernels import require
     from search.resources import this_machine
-    from search.store import writer
+    from search.store import shown, writer
 
     here = this_machine()
     typer.echo(f"python    {platform.python_version()}\ncpus      {here.cores}")
@@ -362,7 +368,7 @@ def doctor(storage: Storage = DEFAULT_STORAGE) -> None:
         typer.echo(f"{package:9} {importlib.metadata.version(package)}")
     with one_line():
         writer(storage).dispose()
-        typer.echo(f"database  {storage} is writable")
+        typer.echo(f"database  {shown(storage)} is writable")
 
 
 @app.command()

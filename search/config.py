@@ -97,7 +97,10 @@ class SearchConfig:
     name: str = field(default="quick", metadata={"words": "the search's name in the database"})
     storage: str = field(
         default="sqlite:///plait.db",
-        metadata={"words": "sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME"},
+        metadata={
+            "words": "sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME; the password may be in a file "
+            "instead, named by PLAIT_PASSWORD_FILE"
+        },
     )
     trials: int = field(default=20, metadata={"words": "how many designs to finish"})
     sampler: str = field(default="nsga2", metadata={"words": f"how designs are proposed, one of {', '.join(SAMPLERS)}"})

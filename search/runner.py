@@ -24,6 +24,7 @@ from search import version
 from search.config import SearchConfig
 from search.driver import MOST_LOSSES, Driver, Watcher
 from search.resources import Node, gpu_share, in_words, num_slots, this_machine
+from search.store import shown
 from search.store.recorder import LEASE_SECONDS, Definition, Recorder
 
 ROOT = Path(__file__).parents[1]
@@ -60,7 +61,7 @@ def definition(config: SearchConfig, corpus: Corpus) -> Definition:
         space=config.space,
         protocol=protocol.to_dict(),
         protocol_digest=protocol.digest,
-        config=config.to_dict(),
+        config=config.to_dict() | {"storage": shown(config.storage)},
         version=version(),
     )
 

@@ -11,7 +11,8 @@ from rich.console import Console
 from search.config import BUILT_IN
 
 DEFAULT_STORAGE = BUILT_IN["quick"].storage
-Storage = Annotated[str, typer.Option(help="Database URL.")]
+STORAGE_VARIABLE = "PLAIT_STORAGE"
+Storage = Annotated[str, typer.Option(help="Database URL.", envvar=STORAGE_VARIABLE)]
 
 
 @contextmanager

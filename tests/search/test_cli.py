@@ -158,3 +158,16 @@ def test_the_tiny_search_is_valid_and_a_failed_control_is_named(tmp_path: Path) 
     with Session(writer(url)) as session:
         (warning,) = queries.control_warnings(session, "tiny")
     assert warning.startswith("Control failed: pure attention reached recall 0.20, not 0.9")
+
+
+def test_the_database_may_be_named_by_the_environment(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLAIT_STORAGE", storage)
+    assert "quick: 4 of 20 finished" in plait("status")[1]
+    assert plait("status", "--storage", "sqlite:///missing.db")[0] == 2
+
+
+def test_a_command_that_cannot_open_its_database_does_not_print_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLAIT_STORAGE", "postgresql://me:geheim@127.0.0.1:1/plait")
+    for words in (["run", "--trials", "1"], ["status"], ["doctor"], ["front", "quick"]):
+        code, text, errors = plait(*words)
+        assert code == 2 and "me:***@127.0.0.1" in errors and "geheim" not in text + errors
