@@ -38,7 +38,7 @@ Figure = TypeVar("Figure")
 
 
 class MixtureTask(SyntheticTask):
-    """Every ladder of a mixture at once; a rung keeps the name it has in its own task. Loads grow until step `grown`."""
+    """Every ladder of a mixture at once, loads growing until step `grown`. A rung keeps the name of its own task."""
 
     def __init__(self, settings: Mixture, grown: int = 0) -> None:
         self.settings, self.grown = settings, grown
