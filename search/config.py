@@ -368,7 +368,11 @@ def template(config: SearchConfig = BUILT_IN["quick"]) -> str:
         elif isinstance(value, dict):
             words = [(name, "", entry) for name, entry in value.items()]
         else:
-            entry = f"# {item.name} = {item.metadata['example']}" if value is None else f"{item.name} = {_toml(value)}"
+            entry = (
+                f"# {item.name} = {_toml(item.metadata['example'])}"
+                if value is None
+                else f"{item.name} = {_toml(value)}"
+            )
             lines += [f"# {_words(item)}", entry, ""]
             continue
         tables += [f"[{item.name}]", f"# {_words(item)}"]
