@@ -33,15 +33,16 @@ RATES = (1e-8, 1.0)  # learning rates that make sense
 class Training:
     """How one task's replicas are trained: AdamW, linear warm-up, cosine decay to a tenth, gradients clipped a replica.
 
-    There is a replica for each pair of a learning rate and a seed in 0..num_seeds-1. With `fresh_seeds`, the chosen
-    rate is trained again with that many seeds more, and the score is theirs. A best rate on the edge of the grid is
-    followed by one beyond it, `extensions` times at most.
+    There is a replica for each pair of a learning rate and one of `num_seeds` seeds from `first_seed` on. With
+    `fresh_seeds`, the chosen rate is trained again with that many seeds more, and the score is theirs. A best rate on
+    the edge of the grid is followed by one beyond it, `extensions` times at most.
     """
 
     steps: int
     batch: int
     learning_rates: tuple[float, ...]
     num_seeds: int
+    first_seed: int = 0
     fresh_seeds: int = 0
     extensions: int = 0
     warmup: float = 0.1
@@ -52,6 +53,7 @@ class Training:
         _check("training", "steps", self.steps, 1, 10**7)
         _check("training", "batch", self.batch, 1, 2**16)
         _check("training", "num_seeds", self.num_seeds, 1, 64)
+        _check("training", "first_seed", self.first_seed, 0, 2**20)
         _check("training", "fresh_seeds", self.fresh_seeds, 0, 64)
         _check("training", "extensions", self.extensions, 0, 8)
         if self.extensions and not self.fresh_seeds:
@@ -65,9 +67,19 @@ class Training:
             _check("training", "learning_rates", rate, *RATES, float)
 
     @property
+    def seeds(self) -> range:
+        """The seeds that choose the learning rate, and make the score where there are no fresh ones."""
+        return range(self.first_seed, self.first_seed + self.num_seeds)
+
+    @property
+    def fresh(self) -> range:
+        """The fresh seeds: those that follow."""
+        return range(self.seeds.stop, self.seeds.stop + self.fresh_seeds)
+
+    @property
     def replicas(self) -> list[tuple[float, int]]:
         """The learning rate and the seed of every replica, learning rates outermost."""
-        return [(rate, seed) for rate in self.learning_rates for seed in range(self.num_seeds)]
+        return [(rate, seed) for rate in self.learning_rates for seed in self.seeds]
 
 
 @dataclass(frozen=True, kw_only=True)

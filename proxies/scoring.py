@@ -21,7 +21,6 @@ _T95 = (
 
 
 Sample = TypeVar("Sample")
-Point = tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -115,26 +114,6 @@ def bootstrap(
     tail = (1 - level) / 2
     low, high = (drawn[round(share * (draws - 1))] for share in (tail, 1 - tail))
     return Interval(figure(samples), low, high)
-
-
-def front_probability(designs: Sequence[Sequence[Point]], *, draws: int = 1000, seed: int = 0) -> list[float]:
-    """The probability that each design is on the Pareto front, from a point for each of its seeds.
-
-    The share of draws in which no other design's mean dominates its own, every design's seeds drawn again. Points are
-    tuples in which smaller is better in every place.
-    """
-    source = random.Random(seed)
-    times = [0] * len(designs)
-    for _ in range(draws):
-        drawn = (source.choices(points, k=len(points)) for points in designs)
-        means = [tuple(mean(place) for place in zip(*points, strict=True)) for points in drawn]
-        kept: list[Point] = []
-        for index in sorted(range(len(means)), key=means.__getitem__):  # what dominates a point comes before it
-            point = means[index]
-            if not any(rival != point and all(a <= b for a, b in zip(rival, point, strict=True)) for rival in kept):
-                kept.append(point)
-                times[index] += 1
-    return [count / draws for count in times]
 
 
 def _check_curve(loads: Sequence[float], accuracies: Sequence[float]) -> None:

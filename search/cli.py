@@ -6,18 +6,18 @@ import json
 import os
 import re
 import sys
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from proxies.protocol import PROTOCOLS
 from search import offline, version
 from search.calibration.command import calibrate
 from search.config import BUILT_IN, SearchConfig, template
-from search.progress import Progress, bytes_text, serving_table
+from search.progress import bytes_text, print_front, serving_table
 from search.terminal import DEFAULT_STORAGE, STORAGE_VARIABLE, Storage, one_line, reading
 from search.terminal import console as new_console
 from space.cost import DTYPE_BYTES, MATCHES, cost, layer_shapes, matched
@@ -30,6 +30,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Searches for hybrid attention / linear-attention designs.",
 )
+
+
 @app.command()
 def run(
     config: Annotated[Path | None, typer.Option(help="A search.toml; left out: the built-in quick search.")] = None,
@@ -50,96 +52,76 @@ def run(
 ) -> None:
     """Runs a search, or goes on with it."""
     with one_line():
-        from sqlalchemy.orm import Session
-
-        from proxies.text import Corpus
-        from search.runner import run as run_search
-        from search.store import queries, shown, writer
-
         settings = (SearchConfig.read(config) if config else BUILT_IN["quick"]).with_options(
             storage=storage, name=name, trials=trials, text=text, workers=workers, cpus_per_trial=cpus_per_trial,
             gpus_per_trial=gpus_per_trial,
         )  # fmt: skip
         if text == "":
             raise ValueError("text = '': must be a file or a folder")
-        corpus = Corpus.load(settings.text or None)
-        engine = writer(settings.storage)
-        with Session(engine) as session:
-            known = settings.name in queries.search_names(session)
-            done = queries.search_summary(session, settings.name).finished if known else 0
-        console = new_console()
-        place = shown(settings.storage)
-        console.print(f"Search {settings.name}: {done} of {settings.trials} finished, in {place}", highlight=False)
-        with Progress(console, done, settings.trials) as progress:
-            ending = run_search(settings, corpus, engine, progress, extend=resume, address=address)
-        with Session(engine) as session:
-            warnings = queries.control_warnings(session, settings.name)
-            rows = queries.front(session, settings.name)
-    known_without = (DEFAULT_STORAGE, os.environ.get(STORAGE_VARIABLE))
-    where = "" if settings.storage in known_without else f" --storage {place}"
-    if ending.interrupted:
-        again = " ".join(["plait", *sys.argv[1:]]).replace(settings.storage, place)
-        console.print(
-            f"Stopped with {ending.finished} of {settings.trials} finished; go on with: {again}",
-            highlight=False,
-            soft_wrap=True,
-        )
-        raise typer.Exit(130)
-    if done >= settings.trials:
-        console.print(
-            f"The budget is met: {done} evaluations are finished. Ask for more with --trials.", highlight=False
-        )
-    elif ending.exhausted:
-        console.print(f"Space exhausted: all {settings.space.size} designs were proposed.", highlight=False)
-    for warning in warnings:
-        console.print(warning, style="bold red", highlight=False)
-    if not rows:
-        console.print(f"No design has a score yet: plait status {settings.name}{where} says why.", highlight=False)
-        return
-    _print_front(console, rows)
-    best = rows[0].digest[:8]
-    console.print("Next:", highlight=False)
-    for line in (
-        f"plait show {best}{where}",
-        f"plait export {settings.name} {best} --scale 340m --out model{where}",
-        f"plait dashboard{where}",
-    ):
-        console.print(f"  {line}", highlight=False, soft_wrap=True)
+        from search.running import carry_out, carry_out_confirmation
+
+        carry_out(settings, extend=resume, address=address)
+        if settings.confirm.after_run:
+            carry_out_confirmation(settings, address=address)
 
 
-def _print_front(console: Console, rows: list[Any]) -> None:
-    table = Table(title=f"Front: {len(rows)} designs", title_justify="left", box=None, pad_edge=False)
-    for heading in ("design", "layers", "recall", "bits/byte", "memory"):
-        table.add_column(heading, justify="left" if heading in ("design", "layers") else "right", no_wrap=True)
-    for row in rows:
-        strip = Design.parse(row.design).strip
-        table.add_row(
-            row.digest[:8],
-            strip if len(strip) <= 28 else strip[:27] + "…",
-            f"{row.recall:.3f} [{row.recall_low:.2f}, {row.recall_high:.2f}]",
-            f"{row.lm_bits_per_byte:.3f}",
-            bytes_text(row.memory_bytes),
-        )
-    console.print(table)
+@app.command()
+def confirm(
+    name: str,
+    storage: Storage = DEFAULT_STORAGE,
+    to: Annotated[str, typer.Option("--name", help="What the new search is called. Left out: NAME-confirm.")] = "",
+    protocol: Annotated[
+        str | None, typer.Option(help=f"{', '.join(PROTOCOLS)}. Left out: as the search's configuration says.")
+    ] = None,
+    probability: Annotated[
+        float | None, typer.Option(help="Least probability of being on the front. Left out: as configured.")
+    ] = None,
+    trials: Annotated[int | None, typer.Option(help="How many designs at most, the most probable first.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Trainings at the same time.")] = None,
+    cpus_per_trial: Annotated[int | None, typer.Option(help="CPU cores each training uses.")] = None,
+    gpus_per_trial: Annotated[float | None, typer.Option(help="Share of a GPU each training uses; 0: the CPU.")] = None,
+    address: Annotated[str | None, typer.Option(help="A running Ray cluster.")] = None,
+) -> None:
+    """Trains the front of a search again, and what is near it: fresh seeds, longer."""
+    with one_line():
+        with reading(storage) as session:
+            from search.store import queries
+
+            stored = SearchConfig.from_dict(queries.search_summary(session, name).config)
+        asked = stored.confirm
+        if protocol is not None:
+            asked = replace(asked, protocol={"name": protocol})
+        if probability is not None:
+            asked = replace(asked, probability=probability)
+        settings = stored.with_options(
+            storage=storage, confirm=asked, workers=workers, cpus_per_trial=cpus_per_trial,
+            gpus_per_trial=gpus_per_trial,
+        )  # fmt: skip
+        from search.running import carry_out_confirmation
+
+        carry_out_confirmation(settings, to, trials=trials, address=address)
 
 
 @app.command()
 def status(name: Annotated[str | None, typer.Argument()] = None, storage: Storage = DEFAULT_STORAGE) -> None:
     """How far the searches are, or one of them."""
     with one_line(), reading(storage) as session:
-        from search.store import queries
+        from search.store import controls, queries
 
         for each in [name] if name else queries.search_names(session):
             summary = queries.search_summary(session, each)
             states = ", ".join(f"{count} {state}" for state, count in summary.counts.items() if count)
-            typer.echo(f"{each}: {summary.finished} of {summary.trials} finished ({states or 'nothing yet'})")
+            confirms = f", confirms {summary.confirms}" if summary.confirms else ""
+            typer.echo(f"{each}: {summary.finished} of {summary.trials} finished ({states or 'nothing yet'}){confirms}")
             for reason, count in queries.failures(session, each)[:3]:
                 typer.echo(f"  {count} × {reason}")
             if (audits := queries.false_prunes(session, each)) is not None:
                 wrong, count = audits
                 rate = f": {wrong / count:.0%}" if count else ""
                 typer.echo(f"  false prunes: {wrong} of {count} audited{rate} ended on the front or in the best share")
-            for warning in queries.control_warnings(session, each):
+            if known := controls.of(session, each):
+                typer.echo(f"  controls: {', '.join(control.words for control in known)}")
+            for warning in controls.warnings(session, each):
                 typer.echo(f"  {warning}")
 
 
@@ -156,7 +138,9 @@ def front(
         with reading(storage) as session:
             from search.store import queries
 
-            rows = queries.front(session, name)
+            summary, rows = queries.search_summary(session, name), queries.front(session, name)
+            probability = queries.probabilities(session, name)
+            again = queries.confirmations(session, name)
     fields = (
         "design",
         "digest",
@@ -168,15 +152,19 @@ def front(
         "parameters",
     )
     data = [
-        {field: getattr(row, field) for field in fields} | {"strip": Design.parse(row.design).strip} for row in rows
+        {field: getattr(row, field) for field in fields}
+        | {"front_probability": probability[row.id], "strip": Design.parse(row.design).strip}
+        for row in rows
     ]
     if format == "table":
-        _print_front(new_console(), rows)
+        print_front(new_console(), summary, rows, probability)
+        for other in again:
+            typer.echo(f"Trained again with fresh seeds: plait front {other}")
     elif format == "json":
         typer.echo(json.dumps(data, indent=2))
     else:
         text = io.StringIO()
-        table = csv.DictWriter(text, [*fields, "strip"], lineterminator="\n")
+        table = csv.DictWriter(text, [*fields, "front_probability", "strip"], lineterminator="\n")
         table.writeheader()
         table.writerows(data)
         typer.echo(text.getvalue(), nl=False)

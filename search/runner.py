@@ -119,7 +119,7 @@ def _tune(driver: Driver, config: SearchConfig, corpus: Corpus, address: str | N
         if address is None:
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         ray.init(
-            address=address,
+            address=address or "local",  # never a cluster that happens to run on this machine
             num_cpus=here.cores if here else None,
             num_gpus=here.gpus if here else None,
             include_dashboard=False if address is None else None,

@@ -218,12 +218,3 @@ def query_places(
     log_p = (POWER - 1) * torch.arange(1, num_gaps + 1, device=generator.device).log()
     gumbel = -(-uniform(generator, count, num_gaps).clamp_min(1e-20).log()).log()
     return context + stride * (log_p + gumbel).topk(queries, dim=1).indices  # Gumbel top-k: without replacement
-
-
-def permuted(batch: Batch, generator: torch.Generator) -> Batch:
-    """The batch with each query's labels permuted among the examples: what is learned from it must score at chance."""
-    ignored = batch.labels == IGNORE
-    source = (uniform(generator, *ignored.shape) + ignored).argsort(0)
-    target = ignored.long().argsort(dim=0, stable=True)
-    labels = batch.labels.scatter(0, target, batch.labels.gather(0, source))
-    return Batch(batch.tokens, labels, batch.positions)

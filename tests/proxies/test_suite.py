@@ -28,7 +28,7 @@ from proxies.ladders import (
     StateTracking,
 )
 from proxies.protocol import Training, named
-from proxies.tasks import TASKS, Batch, LadderTask, MixtureTask, RecallTask, permuted
+from proxies.tasks import TASKS, Batch, LadderTask, MixtureTask, RecallTask
 from proxies.tasks.base import IGNORE, HeldOut
 from proxies.trainer import Trainer
 from space.design import Design
@@ -201,14 +201,6 @@ class TestTask:
                 assert task.examples(load, 3, generator).tokens.shape == (3, task.settings.length)
 
     @every_task
-    def test_permuted_labels_cannot_be_solved(self, name: str) -> None:
-        task = build(VARIANTS[name])
-        for rung, load in task.rungs.items():
-            batch = permuted(many(task, load, 1000), torch.Generator().manual_seed(1))
-            assert torch.equal(batch.labels.sort(0).values, many(task, load, 1000).labels.sort(0).values)
-            assert solved(task, load, batch) == pytest.approx(task.chance(rung), abs=0.06)
-
-    @every_task
     def test_streams_repeat_exactly_and_never_meet(self, name: str) -> None:
         task = build(VARIANTS[name])
         share = task.num_rungs * 2
@@ -257,12 +249,6 @@ def test_accuracy_leaves_out_what_is_not_scored() -> None:
     answers = torch.tensor([[3, 3], [4, 1]])
     logits = torch.nn.functional.one_hot(answers, 16).float()
     assert task.metric(logits.unsqueeze(0), labels).tolist() == [pytest.approx(2 / 3)]
-
-
-def test_permuted_labels_stay_where_labels_are() -> None:
-    batch = Batch(torch.zeros(3, 4), torch.tensor([[1, IGNORE], [2, 4], [3, 5]]), torch.zeros(3, 2))
-    seen = {tuple(permuted(batch, torch.Generator().manual_seed(seed)).labels.flatten().tolist()) for seed in range(99)}
-    assert len(seen) == 12 and all(labels[1] == IGNORE and {labels[3], labels[5]} == {4, 5} for labels in seen)
 
 
 def test_pairs_have_the_examples_of_the_protocol_s_recall() -> None:
