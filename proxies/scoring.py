@@ -1,4 +1,4 @@
-"""From measurements to scores: choose a learning rate on validation data, then a figure with an interval over seeds.
+"""From measurements to scores: a figure with an interval over seeds.
 
 A ladder's accuracies by load are summed up as a capacity or an area; both take loads by their logarithm.
 """
@@ -9,9 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
-
-import torch
-from torch import Tensor
 
 # Two-sided 95 % quantiles of Student's t for 1..30 degrees of freedom.
 _T95 = (
@@ -41,20 +38,6 @@ def interval(values: Sequence[float], low: float = -math.inf, high: float = math
     deviation = math.sqrt(math.fsum((value - middle) ** 2 for value in values) / (count - 1))
     half = _T95[min(count - 1, len(_T95)) - 1] * deviation / math.sqrt(count)
     return Interval(middle, max(low, middle - half), min(high, middle + half))
-
-
-def best_rate(validation_LS: Tensor, higher_is_better: bool) -> tuple[int, bool]:
-    """The learning rate whose mean over seeds is best on validation data, and whether it is on the grid's edge.
-
-    A rate with a failed seed is out. Raises FloatingPointError when every rate has one.
-    """
-    means = validation_LS.mean(1)
-    if not torch.isfinite(means).any():
-        raise FloatingPointError("no learning rate has a finite result with every seed")
-    worst = -math.inf if higher_is_better else math.inf
-    means = torch.where(torch.isfinite(means), means, worst)
-    best = int(means.argmax() if higher_is_better else means.argmin())
-    return best, len(means) > 2 and best in (0, len(means) - 1)
 
 
 def capacity(loads: Sequence[float], accuracies: Sequence[float], at: float = 0.9) -> float:

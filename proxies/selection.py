@@ -5,14 +5,15 @@ it, as often as the protocol allows. The figures come from sealed data, and from
 them: seeds that had no say in the choice, since the best of many runs is better than it will be again.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from proxies.protocol import RATES
-from proxies.scoring import best_rate
 from proxies.stacks import Stacked
 from proxies.tasks.base import HeldOut, Task
 
@@ -79,6 +80,20 @@ def measured(sweep: Stacked, part: HeldOut, others: Mapping[str, Task] | None = 
         if failed:
             raise FloatingPointError(f"learning rate {rates[best]:g}: not finite with the fresh seeds {failed}")
     return Measured(by_seed, details, elsewhere)
+
+
+def best_rate(validation_LS: Tensor, higher_is_better: bool) -> tuple[int, bool]:
+    """The learning rate whose mean over seeds is best on validation data, and whether it is on the grid's edge.
+
+    A rate with a failed seed is out. Raises FloatingPointError when every rate has one.
+    """
+    means = validation_LS.mean(1)
+    if not torch.isfinite(means).any():
+        raise FloatingPointError("no learning rate has a finite result with every seed")
+    worst = -math.inf if higher_is_better else math.inf
+    means = torch.where(torch.isfinite(means), means, worst)
+    best = int(means.argmax() if higher_is_better else means.argmin())
+    return best, len(means) > 2 and best in (0, len(means) - 1)
 
 
 def _beyond(rates: list[float], best: int) -> float | None:

@@ -15,6 +15,7 @@ import typer
 
 from proxies.protocol import PROTOCOLS
 from search import offline, version
+from search.agree import agree
 from search.calibration.command import calibrate
 from search.config import BUILT_IN, SearchConfig, template
 from search.progress import bytes_text, print_front, serving_table
@@ -309,6 +310,7 @@ def study(
 
 
 app.command()(one_line()(calibrate))
+app.command()(agree)
 app.command()(offline.table)
 app.command()(offline.replay)
 

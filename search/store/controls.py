@@ -23,15 +23,15 @@ class Control:
 def of(session: Session, name: str) -> list[Control]:
     """The controls of the search `name` that have finished.
 
-    Pure attention must reach recall SOLVED, one of the pure backbones must stay below it, and the test must not give
-    its answers away (`proxies.leakage`).
+    Pure attention must reach SOLVED in recall, of a mixture in pairs, which it is known to solve; one of the pure
+    backbones must stay below it in recall; and the test must not give its answers away (`proxies.leakage`).
     """
     attention, weak, blind, seen = [], [], [], []
     for row in evaluations(session, name, (COMPLETE,)):
         if row.origin != "anchor" or row.recall is None:
             continue
         if is_attention(row.design):
-            attention.append(row.recall)
+            attention.append(row.metrics.get("area_pairs", row.recall))
         elif is_pure_backbone(row.design):
             weak.append(row.recall)
         blind += [row.metrics["leak_blind"]] if "leak_blind" in row.metrics else []
@@ -39,9 +39,9 @@ def of(session: Session, name: str) -> list[Control]:
     found = []
     if attention:
         found.append(Control(
-            f"attention recalls {max(attention):.2f}",
-            f"pure attention reached recall {max(attention):.2f}, not {SOLVED}: the training is too short or the task "
-            "too hard, and the ranking may be noise." if max(attention) < SOLVED else "",
+            f"attention recalls {max(attention):.2f} of pairs",
+            f"pure attention reached recall {max(attention):.2f} of pairs, not {SOLVED}: the training is too short or "
+            "the task too hard, and the ranking may be noise." if max(attention) < SOLVED else "",
         ))  # fmt: skip
     if weak:
         found.append(Control(

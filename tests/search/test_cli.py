@@ -146,7 +146,7 @@ def test_init_writes_a_file_that_run_reads_and_never_overwrites(tmp_path: Path) 
 def test_status_counts_and_names_a_failed_control(storage: str) -> None:
     code, text, _ = plait("status", "--storage", storage)
     assert code == 0 and "quick: 4 of 20 finished (4 complete)" in text and "Control" not in text
-    assert "controls: attention recalls 0.99, weakest backbone 0.30, the test leaks nothing" in text
+    assert "controls: attention recalls 0.99 of pairs, weakest backbone 0.30, the test leaks nothing" in text
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_a_test_that_leaks_is_named_on_the_first_screen(storage: str, leak: dict
     metrics = {"recall": 1.0, "leak_blind": 0.0, "leak_seen": 0.0, **leak}
     recorder.finish(lease.evaluation, "complete", metrics, {}, 1.0)
     text = plait("status", "leaky", "--storage", storage)[1]
-    assert "controls: attention recalls 1.00, the test leaks\n" in text
+    assert "controls: attention recalls 1.00 of pairs, the test leaks\n" in text
     assert f"Control failed: the test leaks: {words}: recall means little." in text
 
 
@@ -186,7 +186,7 @@ def test_the_tiny_search_is_valid_and_a_failed_control_is_named(tmp_path: Path) 
     assert "2 × non_finite: step 3" in plait("status", "tiny", "--storage", url)[1]
     with Session(writer(url)) as session:
         (warning,) = controls.warnings(session, "tiny")
-    assert warning.startswith("Control failed: pure attention reached recall 0.20, not 0.9")
+    assert warning.startswith("Control failed: pure attention reached recall 0.20 of pairs, not 0.9")
 
 
 def test_the_database_may_be_named_by_the_environment(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
