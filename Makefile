@@ -1,10 +1,11 @@
 # make run   start the default search in its own environment
 # make test  lint, types and tests
+# make pictures   the pictures and tables of docs/scores.md; needs Chromium
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test clean
+.PHONY: run test pictures clean
 
 run: $(VENV)/.installed
 	$(BIN)/plait run
@@ -14,6 +15,10 @@ test: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest
+
+pictures: export OMP_NUM_THREADS := 1
+pictures: $(VENV)/.installed-test
+	$(BIN)/python -m docs
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \

@@ -1,13 +1,14 @@
-"""The dashboard: `streamlit run dashboard/app.py -- --storage URL`."""
+"""The dashboard: `streamlit run dashboard/app.py -- --storage URL`, or the URL in PLAIT_STORAGE."""
 
 import argparse
+import os
 import sys
 
 import streamlit as st
 
 from dashboard.pages import front
 
-DEFAULT_STORAGE = "sqlite:///plait.db"
+DEFAULT_STORAGE = os.environ.get("PLAIT_STORAGE") or "sqlite:///plait.db"
 
 
 def storage_url(arguments: list[str]) -> str:

@@ -1,7 +1,8 @@
 """Figures: pure functions from data frames to plotly figures.
 
-A row is one evaluation: design, strip, family, num_full, recall, recall_low, recall_high, memory_bytes, state and
-on_front. Only complete ones with a finite recall and memory are drawn: scores of smaller budgets do not compare.
+A row is one evaluation: design, strip, family, num_full, recall, recall_low, recall_high, memory_bytes, probability
+(of being on the front), state and on_front. Only complete ones with a finite recall and memory are drawn: scores of
+smaller budgets do not compare.
 """
 
 import numpy as np
@@ -67,6 +68,7 @@ def front_figure(evaluations: pd.DataFrame) -> go.Figure:
 def _points(points: pd.DataFrame, family: str, color: str, symbol: str) -> go.Scatter:
     on_front = points["on_front"].astype(bool)
     interval = [_interval(low, high) for low, high in zip(points["recall_low"], points["recall_high"], strict=True)]
+    probability = [f"{value:.2f}" for value in points["probability"]]
     return go.Scatter(
         x=points["memory"],
         y=points["recall"],
@@ -88,10 +90,11 @@ def _points(points: pd.DataFrame, family: str, color: str, symbol: str) -> go.Sc
             "width": 3,
             "color": _faded(color),
         },
-        customdata=np.column_stack([points["design"], points["strip"], points["num_full"], interval]),
+        customdata=np.column_stack([points["design"], points["strip"], points["num_full"], interval, probability]),
         hovertemplate=(
             "<b>%{customdata[0]}</b><br><span style='font-family:monospace'>%{customdata[1]}</span><br>"
-            "recall %{y:.3f} %{customdata[3]}<br>%{x:,.1f} MiB, full layers: %{customdata[2]}"
+            "recall %{y:.3f} %{customdata[3]}<br>%{x:,.1f} MiB, full layers: %{customdata[2]}<br>"
+            "on the front with probability %{customdata[4]}"
             f"<extra>{family}</extra>"
         ),
     )

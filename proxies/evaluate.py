@@ -12,12 +12,13 @@ from typing import Any
 import torch
 
 from proxies import memory
+from proxies.leakage import Blind, answered_blind, seen_in_training
 from proxies.ops import kernels
 from proxies.protocol import Protocol, Training
 from proxies.selection import measured
 from proxies.stacks import Stacked, free
-from proxies.summary import language_metrics, recall_metrics
-from proxies.tasks import LanguageTask, Task, recall_task
+from proxies.summary import language_metrics, language_scores, recall_metrics, recall_scores
+from proxies.tasks import LanguageTask, SyntheticTask, Task, recall_task
 from proxies.tasks.base import CPU, HeldOut
 from proxies.text import Corpus
 from space.cost import layer_shapes
@@ -26,7 +27,8 @@ from space.design import Design
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """The scores of one rung. `budget` is the share of the training done; `details` is what the scores were made of."""
+    """The scores of one rung. `budget` is the share of the training done; `details` is what the scores were made of,
+    with every seed's own under `scores`."""
 
     rung: int
     num_rungs: int
@@ -84,18 +86,26 @@ def _reports(protocol: Protocol, tasks: dict[str, Stacked], device: torch.device
     started = time.monotonic()
     for rung, budget in enumerate(protocol.rungs):
         metrics: dict[str, float] = {}
-        details: dict[str, Any] = {}
+        scores: dict[str, list[float]] = {}
+        details: dict[str, Any] = {"scores": scores}
         part: HeldOut = "test" if budget == 1 else "validation"
         for name, replicas in tasks.items():
             replicas.advance(round(budget * replicas.training.steps))
-            if isinstance(replicas.task, LanguageTask):
+            task = replicas.task
+            if isinstance(task, SyntheticTask):
+                found = measured(replicas, part, {"blind": Blind(task), **_longer(protocol, task)})
+                metrics |= recall_metrics(protocol.recall, found.figures)
+                scores["recall"] = recall_scores(protocol.recall, found.figures)
+                for other, figures in found.others.items():
+                    if other == "blind":
+                        metrics["leak_blind"] = answered_blind(task, figures)
+                        metrics["leak_seen"] = seen_in_training(task, replicas.training, device)
+                    else:
+                        metrics[f"recall_{other}"] = recall_metrics(protocol.recall, figures)["recall"]
+            else:
                 found = measured(replicas, part)
                 metrics |= language_metrics(found.figures)
-            else:
-                found = measured(replicas, part, _longer(protocol, replicas.task))
-                metrics |= recall_metrics(protocol.recall, found.figures)
-                for times, figures in found.longer.items():
-                    metrics[f"recall_x{times}"] = recall_metrics(protocol.recall, figures)["recall"]
+                scores["lm_bits_per_byte"] = language_scores(found.figures)
             details[name] = found.details
         details |= {"part": part, "device": device.type, "seconds": time.monotonic() - started}
         yield Report(rung=rung, num_rungs=len(protocol.rungs), budget=budget, metrics=metrics, details=details)
@@ -118,9 +128,9 @@ def evaluate(
     return report
 
 
-def _longer(protocol: Protocol, task: Task) -> dict[int, Task]:
-    """The recall task in longer examples, by how many times. There are none of language modelling."""
+def _longer(protocol: Protocol, task: Task) -> dict[str, Task]:
+    """The recall task in longer examples, named x<how many times>. There are none of language modelling."""
     settings = protocol.recall
     if isinstance(task, LanguageTask):
         return {}
-    return {times: recall_task(settings.at_length(times)) for times in settings.longer}
+    return {f"x{times}": recall_task(settings.at_length(times)) for times in settings.longer}

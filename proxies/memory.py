@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import torch
 
 from proxies.mixers import MIXERS
-from proxies.ops.kernels import LARGEST_GRID, check, choose
+from proxies.mixers.base import CHUNK
+from proxies.ops.kernels import LARGEST_GRID, SOFTMAX, check, choose
 from proxies.protocol import Training
 from proxies.tasks import Task
 from proxies.trainer import EVALUATION_ROWS
@@ -22,22 +23,6 @@ from space.scale import Scale
 
 SAFETY = 1.25  # bytes planned for each byte estimated: fragments, rounding, what was not counted
 OVERHEAD = 1 << 30  # compiled kernels, workspaces of the libraries, batches of data
-CHUNK = 64  # steps to which fla's kernels keep a state and a square matrix a head
-
-# Elements of 2 bytes kept for each token: for each key channel, each value channel and each head.
-_KEPT = {
-    "full": (3, 2, 4),
-    "window": (3, 2, 4),
-    "retnet": (3, 3, 4),
-    "hgrn": (0, 12, 0),
-    "gla": (7, 3, CHUNK),
-    "hgrn2": (10, 3, CHUNK),
-    "deltanet": (4, 3, CHUNK),
-    "gated_deltanet": (4, 4, CHUNK),
-    "mamba2": (4, 5, 8),
-    "kda": (8, 4, CHUNK + 8),
-}
-_MOST = tuple(max(column) for column in zip(*_KEPT.values(), strict=True))
 _TORCH_FORM = 4  # times as much: float32, and a matrix a chunk at every stage
 
 
@@ -111,14 +96,13 @@ def need(design: Design, scale: Scale, tasks: Sequence[Task], training: Training
 
 def _layer_bytes(mixer: str, shape: Shape, scale: Scale, sizes: Sizes, device: torch.device) -> int:
     """What one layer keeps for its backward pass: two norms and their sums, the mixer, the MLP."""
-    key, value, head = _KEPT.get(mixer, _MOST)
-    op = MIXERS[mixer].op
-    mixing = 2 * (key * shape.keys + value * shape.values + head * shape.heads)
-    if key and mixer not in ("full", "window"):
+    op, kept = MIXERS[mixer].op, MIXERS[mixer].kept
+    mixing = 2 * (kept.key * shape.keys + kept.value * shape.values + kept.head * shape.heads)
+    if kept.key and op != SOFTMAX:
         mixing += 4 * shape.keys * shape.value_dim // CHUNK  # states and their gradients
     if mixer == "window" and shape.kv_heads != shape.heads:
         mixing += 8 * sizes.length * shape.heads  # such a mask and grouped heads: torch writes the scores out
-    if choose(op, device).kernel is None and op != "softmax":
+    if choose(op, device).kernel is None and op != SOFTMAX:
         mixing *= _TORCH_FORM
     return sizes.batch * sizes.length * (8 * scale.width + 6 * scale.mlp_dim + mixing)
 

@@ -33,15 +33,16 @@ RATES = (1e-8, 1.0)  # learning rates that make sense
 class Training:
     """How one task's replicas are trained: AdamW, linear warm-up, cosine decay to a tenth, gradients clipped a replica.
 
-    There is a replica for each pair of a learning rate and a seed in 0..num_seeds-1. With `fresh_seeds`, the chosen
-    rate is trained again with that many seeds more, and the score is theirs. A best rate on the edge of the grid is
-    followed by one beyond it, `extensions` times at most.
+    There is a replica for each pair of a learning rate and one of `num_seeds` seeds from `first_seed` on. With
+    `fresh_seeds`, the chosen rate is trained again with that many seeds more, and the score is theirs. A best rate on
+    the edge of the grid is followed by one beyond it, `extensions` times at most.
     """
 
     steps: int
     batch: int
     learning_rates: tuple[float, ...]
     num_seeds: int
+    first_seed: int = 0
     fresh_seeds: int = 0
     extensions: int = 0
     warmup: float = 0.1
@@ -52,6 +53,7 @@ class Training:
         _check("training", "steps", self.steps, 1, 10**7)
         _check("training", "batch", self.batch, 1, 2**16)
         _check("training", "num_seeds", self.num_seeds, 1, 64)
+        _check("training", "first_seed", self.first_seed, 0, 2**20)
         _check("training", "fresh_seeds", self.fresh_seeds, 0, 64)
         _check("training", "extensions", self.extensions, 0, 8)
         if self.extensions and not self.fresh_seeds:
@@ -65,9 +67,19 @@ class Training:
             _check("training", "learning_rates", rate, *RATES, float)
 
     @property
+    def seeds(self) -> range:
+        """The seeds that choose the learning rate, and make the score where there are no fresh ones."""
+        return range(self.first_seed, self.first_seed + self.num_seeds)
+
+    @property
+    def fresh(self) -> range:
+        """The fresh seeds: those that follow."""
+        return range(self.seeds.stop, self.seeds.stop + self.fresh_seeds)
+
+    @property
     def replicas(self) -> list[tuple[float, int]]:
         """The learning rate and the seed of every replica, learning rates outermost."""
-        return [(rate, seed) for rate in self.learning_rates for seed in range(self.num_seeds)]
+        return [(rate, seed) for rate in self.learning_rates for seed in self.seeds]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,15 +121,21 @@ class Recall:
 
 @dataclass(frozen=True, kw_only=True)
 class Suite:
-    """Several ladders, trained as one mixture. `weights` of the ladders in recall; equal when there are none."""
+    """Several ladders, trained as one mixture. `weights` of the ladders in recall; equal when there are none.
+
+    Training starts with the smallest load of each; the others come in one after the other, evenly, over the share
+    `growth` of its steps. Attention stays on the plateau "one of the values" for long without.
+    """
 
     training: Training
     ladders: tuple[Ladder, ...]
+    growth: float = 0.0
     weights: tuple[float, ...] = ()
     longer: tuple[int, ...] = ()  # times their length at which the test is taken again
 
     def __post_init__(self) -> None:
         _check_longer(self.longer)
+        _check("recall", "growth", self.growth, 0, 1, float)
         number = self.mixture.num_loads
         if self.training.batch % number:
             raise ValueError(f"recall batch = {self.training.batch}: must be a multiple of the {number} loads")
@@ -167,8 +185,8 @@ class Protocol:
 
     Weights start normal with `init_std`, embeddings with `embedding_std`. fla's 0.02 suits a width of 1024; at a
     proxy's width it hides the token behind the first layers' output, and attention stays on the plateau for long.
-    Designs are compared at equal width, or, with `match` "parameters", each with the MLP width that gives it pure
-    attention's parameters.
+    Designs are compared at equal width; with `match` "parameters" or "state", also at equal parameters or with equal
+    state in every linear layer (`space.cost.matched`).
     """
 
     name: str
@@ -197,7 +215,7 @@ class Protocol:
         """The proxy's dimensions with a task's vocabulary, for `design` where designs differ in theirs."""
         scale = Scale(name=f"{self.name} proxy", width=self.width, heads=self.heads, state_heads=self.state_heads,
                       mlp_dim=self.mlp_dim, vocab=vocab)  # fmt: skip
-        return scale if design is None else matched(design, scale, self.match)
+        return matched(design, scale, self.match)
 
     @property
     def scale(self) -> Scale:
@@ -251,20 +269,28 @@ def _override_ladders(ladders: tuple[Ladder, ...], overrides: Any, where: str) -
     return tuple(_override(ladder, overrides.get(ladder.task, {}), f"{where}.{ladder.task}") for ladder in ladders)
 
 
-def _suite(name: str, *, steps: int, fresh_seeds: int) -> Protocol:
+def _suite(name: str, *, steps: int, num_seeds: int, fresh_seeds: int) -> Protocol:
     """A protocol for a GPU: six ladders at once, a sweep of learning rates, and fresh seeds for the score."""
 
     def training(steps: int, batch: int) -> Training:
-        rates = (5e-4, 1.5e-3, 5e-3)
         return Training(
-            steps=steps, batch=batch, learning_rates=rates, num_seeds=2, fresh_seeds=fresh_seeds, extensions=2
-        )
+            steps=steps, batch=batch, learning_rates=(1e-3, 2e-3, 4e-3), num_seeds=num_seeds, fresh_seeds=fresh_seeds,
+            extensions=1,
+        )  # fmt: skip
 
-    ladders = (Pairs(), MultiValue(), Overwrite(), KHop(), Fuzzy(), Needle())
+    sizes: dict[str, Any] = {"vocab": 128, "length": 255}  # 256 with the name of the ladder: whole chunks
+    ladders = (
+        Pairs(**sizes, loads=(2, 8, 16, 32)),
+        MultiValue(**sizes, keys=2),
+        Overwrite(**sizes),
+        KHop(**sizes, chains=2),
+        Fuzzy(**sizes),
+        Needle(**sizes, loads=(16, 64, 128, 240)),
+    )
     return Protocol(
-        name=name, width=128, heads=2, state_heads=2, mlp_dim=256, init_std=0.1, embedding_std=0.5, rungs=(0.4, 1.0),
-        recall=Suite(training=training(steps, 48), ladders=ladders, longer=(2, 4)),
-        language=Language(training=training(steps // 3, 32), length=256, num_examples=256),
+        name=name, width=64, heads=1, state_heads=1, mlp_dim=128, init_std=0.05, embedding_std=0.5, rungs=(0.4, 1.0),
+        recall=Suite(training=training(steps, 24), ladders=ladders, growth=0.5, longer=(2, 4)),
+        language=Language(training=training(steps // 4, 16), length=256, num_examples=256),
     )  # fmt: skip
 
 
@@ -282,8 +308,8 @@ PROTOCOLS: dict[str, Protocol] = {
                 length=64, num_examples=128,
             ),
         ),
-        _suite("screen", steps=3000, fresh_seeds=3),
-        _suite("confirm", steps=9000, fresh_seeds=5),
+        _suite("screen", steps=2400, num_seeds=2, fresh_seeds=3),
+        _suite("confirm", steps=7200, num_seeds=3, fresh_seeds=5),
     )
 }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""From measurements to scores: choose a learning rate on validation data, then a figure with an interval over seeds.
+"""From measurements to scores: a figure with an interval over seeds.
 
 A ladder's accuracies by load are summed up as a capacity or an area; both take loads by their logarithm.
 """
@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
-import torch
-from torch import Tensor
-
 # Two-sided 95 % quantiles of Student's t for 1..30 degrees of freedom.
 _T95 = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
@@ -21,7 +18,6 @@ _T95 = (
 
 
 Sample = TypeVar("Sample")
-Point = tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -42,20 +38,6 @@ def interval(values: Sequence[float], low: float = -math.inf, high: float = math
     deviation = math.sqrt(math.fsum((value - middle) ** 2 for value in values) / (count - 1))
     half = _T95[min(count - 1, len(_T95)) - 1] * deviation / math.sqrt(count)
     return Interval(middle, max(low, middle - half), min(high, middle + half))
-
-
-def best_rate(validation_LS: Tensor, higher_is_better: bool) -> tuple[int, bool]:
-    """The learning rate whose mean over seeds is best on validation data, and whether it is on the grid's edge.
-
-    A rate with a failed seed is out. Raises FloatingPointError when every rate has one.
-    """
-    means = validation_LS.mean(1)
-    if not torch.isfinite(means).any():
-        raise FloatingPointError("no learning rate has a finite result with every seed")
-    worst = -math.inf if higher_is_better else math.inf
-    means = torch.where(torch.isfinite(means), means, worst)
-    best = int(means.argmax() if higher_is_better else means.argmin())
-    return best, len(means) > 2 and best in (0, len(means) - 1)
 
 
 def capacity(loads: Sequence[float], accuracies: Sequence[float], at: float = 0.9) -> float:
@@ -115,26 +97,6 @@ def bootstrap(
     tail = (1 - level) / 2
     low, high = (drawn[round(share * (draws - 1))] for share in (tail, 1 - tail))
     return Interval(figure(samples), low, high)
-
-
-def front_probability(designs: Sequence[Sequence[Point]], *, draws: int = 1000, seed: int = 0) -> list[float]:
-    """The probability that each design is on the Pareto front, from a point for each of its seeds.
-
-    The share of draws in which no other design's mean dominates its own, every design's seeds drawn again. Points are
-    tuples in which smaller is better in every place.
-    """
-    source = random.Random(seed)
-    times = [0] * len(designs)
-    for _ in range(draws):
-        drawn = (source.choices(points, k=len(points)) for points in designs)
-        means = [tuple(mean(place) for place in zip(*points, strict=True)) for points in drawn]
-        kept: list[Point] = []
-        for index in sorted(range(len(means)), key=means.__getitem__):  # what dominates a point comes before it
-            point = means[index]
-            if not any(rival != point and all(a <= b for a, b in zip(rival, point, strict=True)) for rival in kept):
-                kept.append(point)
-                times[index] += 1
-    return [count / draws for count in times]
 
 
 def _check_curve(loads: Sequence[float], accuracies: Sequence[float]) -> None:

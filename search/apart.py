@@ -16,11 +16,16 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Interrupted(BaseException):
-    """A signal asked to stop."""
+    """A signal asked to stop. `how_far` the work had come is for people."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
+        self.how_far = "before it began"
+
+
+class Abandoned(ValueError):
+    """The work cannot go on, and a library is still busy in this process: end it with `leave`."""
 
 
 def arm() -> None:

@@ -5,22 +5,21 @@ import io
 import json
 import os
 import re
-import shlex
 import sys
-from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
+from proxies.protocol import PROTOCOLS
 from search import offline, version
+from search.agree import agree
 from search.calibration.command import calibrate
 from search.config import BUILT_IN, SearchConfig, template
-from search.progress import Progress, bytes_text, serving_table
-from search.terminal import DEFAULT_STORAGE, Storage, one_line, reading
+from search.progress import bytes_text, print_front, serving_table
+from search.terminal import DEFAULT_STORAGE, STORAGE_VARIABLE, Storage, one_line, reading, stoppable
 from search.terminal import console as new_console
 from space.cost import DTYPE_BYTES, MATCHES, cost, layer_shapes, matched
 from space.design import Design
@@ -37,7 +36,7 @@ app = typer.Typer(
 @app.command()
 def run(
     config: Annotated[Path | None, typer.Option(help="A search.toml; left out: the built-in quick search.")] = None,
-    storage: Annotated[str | None, typer.Option(help="Database URL.")] = None,
+    storage: Annotated[str | None, typer.Option(help="Database URL.", envvar=STORAGE_VARIABLE)] = None,
     name: Annotated[str | None, typer.Option(help="The search's name.")] = None,
     trials: Annotated[int | None, typer.Option(help="How many designs to finish in all.")] = None,
     text: Annotated[str | None, typer.Option(help="File or folder of text for language modelling.")] = None,
@@ -53,97 +52,68 @@ def run(
     address: Annotated[str | None, typer.Option(help="A running Ray cluster.")] = None,
 ) -> None:
     """Runs a search, or goes on with it."""
-    from search.apart import Interrupted, interruptible, leave
+    with one_line(), stoppable():
+        settings = (SearchConfig.read(config) if config else BUILT_IN["quick"]).with_options(
+            storage=storage, name=name, trials=trials, text=text, workers=workers, cpus_per_trial=cpus_per_trial,
+            gpus_per_trial=gpus_per_trial,
+        )  # fmt: skip
+        if text == "":
+            raise ValueError("text = '': must be a file or a folder")
+        from search.running import carry_out, carry_out_confirmation
 
-    progress, console = None, new_console()
-    try:
-        with one_line(), interruptible():
-            from sqlalchemy.orm import Session
-
-            from proxies.text import Corpus
-            from search.runner import Abandoned
-            from search.runner import run as run_search
-            from search.store import queries, writer
-
-            settings = (SearchConfig.read(config) if config else BUILT_IN["quick"]).with_options(
-                storage=storage, name=name, trials=trials, text=text, workers=workers, cpus_per_trial=cpus_per_trial,
-                gpus_per_trial=gpus_per_trial,
-            )  # fmt: skip
-            if text == "":
-                raise ValueError("text = '': must be a file or a folder")
-            corpus = Corpus.load(settings.text or None)
-            engine = writer(settings.storage)
-            with Session(engine) as session:
-                known = settings.name in queries.search_names(session)
-                done = queries.search_summary(session, settings.name).finished if known else 0
-            console.print(
-                f"Search {settings.name}: {done} of {settings.trials} finished, in {settings.storage}", highlight=False
-            )
-            progress = Progress(console, done, settings.trials)
-            try:
-                with progress:
-                    ending = run_search(settings, corpus, engine, progress, extend=resume, address=address)
-            except Abandoned as error:
-                typer.echo(f"error: {error}", err=True)
-                leave(2)
-            with Session(engine) as session:
-                warnings = queries.control_warnings(session, settings.name)
-                rows = queries.front(session, settings.name)
-    except Interrupted as stop:
-        how_far = f" with {progress.done} of {progress.total} finished" if progress else " before it began"
-        with suppress(OSError):  # the terminal may be closed
-            again = shlex.join(["plait", *sys.argv[1:]])
-            console.print(f"Stopped{how_far}; go on with: {again}", markup=False, highlight=False, soft_wrap=True)
-        leave(128 + stop.number)
-    where = "" if settings.storage == DEFAULT_STORAGE else f" --storage {settings.storage}"
-    if done >= settings.trials:
-        console.print(
-            f"The budget is met: {done} evaluations are finished. Ask for more with --trials.", highlight=False
-        )
-    elif ending.exhausted:
-        console.print(f"Space exhausted: all {settings.space.size} designs were proposed.", highlight=False)
-    for warning in warnings:
-        console.print(warning, style="bold red", highlight=False)
-    if not rows:
-        console.print(f"No design has a score yet: plait status {settings.name}{where} says why.", highlight=False)
-        return
-    _print_front(console, rows)
-    best = rows[0].digest[:8]
-    console.print("Next:", highlight=False)
-    for line in (
-        f"plait show {best}{where}",
-        f"plait export {settings.name} {best} --scale 340m --out model{where}",
-        f"plait dashboard{where}",
-    ):
-        console.print(f"  {line}", highlight=False, soft_wrap=True)
+        carry_out(settings, extend=resume, address=address)
+        if settings.confirm.after_run:
+            carry_out_confirmation(settings, address=address)
 
 
-def _print_front(console: Console, rows: list[Any]) -> None:
-    table = Table(title=f"Front: {len(rows)} designs", title_justify="left", box=None, pad_edge=False)
-    for heading in ("design", "layers", "recall", "bits/byte", "memory"):
-        table.add_column(heading, justify="left" if heading in ("design", "layers") else "right", no_wrap=True)
-    for row in rows:
-        strip = Design.parse(row.design).strip
-        table.add_row(
-            row.digest[:8],
-            strip if len(strip) <= 28 else strip[:27] + "…",
-            f"{row.recall:.3f} [{row.recall_low:.2f}, {row.recall_high:.2f}]",
-            f"{row.lm_bits_per_byte:.3f}",
-            bytes_text(row.memory_bytes),
-        )
-    console.print(table)
+@app.command()
+def confirm(
+    name: str,
+    storage: Storage = DEFAULT_STORAGE,
+    to: Annotated[str, typer.Option("--name", help="What the new search is called. Left out: NAME-confirm.")] = "",
+    protocol: Annotated[
+        str | None, typer.Option(help=f"{', '.join(PROTOCOLS)}. Left out: as the search's configuration says.")
+    ] = None,
+    probability: Annotated[
+        float | None, typer.Option(help="Least probability of being on the front. Left out: as configured.")
+    ] = None,
+    trials: Annotated[int | None, typer.Option(help="How many designs at most, the most probable first.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Trainings at the same time.")] = None,
+    cpus_per_trial: Annotated[int | None, typer.Option(help="CPU cores each training uses.")] = None,
+    gpus_per_trial: Annotated[float | None, typer.Option(help="Share of a GPU each training uses; 0: the CPU.")] = None,
+    address: Annotated[str | None, typer.Option(help="A running Ray cluster.")] = None,
+) -> None:
+    """Trains the front of a search again, and what is near it: fresh seeds, longer."""
+    with one_line(), stoppable():
+        with reading(storage) as session:
+            from search.store import queries
+
+            stored = SearchConfig.from_dict(queries.search_summary(session, name).config)
+        asked = stored.confirm
+        if protocol is not None:
+            asked = replace(asked, protocol={"name": protocol})
+        if probability is not None:
+            asked = replace(asked, probability=probability)
+        settings = stored.with_options(
+            storage=storage, confirm=asked, workers=workers, cpus_per_trial=cpus_per_trial,
+            gpus_per_trial=gpus_per_trial,
+        )  # fmt: skip
+        from search.running import carry_out_confirmation
+
+        carry_out_confirmation(settings, to, trials=trials, address=address)
 
 
 @app.command()
 def status(name: Annotated[str | None, typer.Argument()] = None, storage: Storage = DEFAULT_STORAGE) -> None:
     """How far the searches are, or one of them."""
     with one_line(), reading(storage) as session:
-        from search.store import queries
+        from search.store import controls, queries
 
         for each in [name] if name else queries.search_names(session):
             summary = queries.search_summary(session, each)
             states = ", ".join(f"{count} {state}" for state, count in summary.counts.items() if count)
-            typer.echo(f"{each}: {summary.finished} of {summary.trials} finished ({states or 'nothing yet'})")
+            confirms = f", confirms {summary.confirms}" if summary.confirms else ""
+            typer.echo(f"{each}: {summary.finished} of {summary.trials} finished ({states or 'nothing yet'}){confirms}")
             if (busy := queries.busy_share(session, each)) is not None:
                 typer.echo(f"  slots busy {busy:.0%}")
             for reason, count in queries.failures(session, each)[:3]:
@@ -152,7 +122,9 @@ def status(name: Annotated[str | None, typer.Argument()] = None, storage: Storag
                 wrong, count = audits
                 rate = f": {wrong / count:.0%}" if count else ""
                 typer.echo(f"  false prunes: {wrong} of {count} audited{rate} ended on the front or in the best share")
-            for warning in queries.control_warnings(session, each):
+            if known := controls.of(session, each):
+                typer.echo(f"  controls: {', '.join(control.words for control in known)}")
+            for warning in controls.warnings(session, each):
                 typer.echo(f"  {warning}")
 
 
@@ -169,7 +141,9 @@ def front(
         with reading(storage) as session:
             from search.store import queries
 
-            rows = queries.front(session, name)
+            summary, rows = queries.search_summary(session, name), queries.front(session, name)
+            probability = queries.probabilities(session, name)
+            again = queries.confirmations(session, name)
     fields = (
         "design",
         "digest",
@@ -181,15 +155,19 @@ def front(
         "parameters",
     )
     data = [
-        {field: getattr(row, field) for field in fields} | {"strip": Design.parse(row.design).strip} for row in rows
+        {field: getattr(row, field) for field in fields}
+        | {"front_probability": probability[row.id], "strip": Design.parse(row.design).strip}
+        for row in rows
     ]
     if format == "table":
-        _print_front(new_console(), rows)
+        print_front(new_console(), summary, rows, probability)
+        for other in again:
+            typer.echo(f"Trained again with fresh seeds: plait front {other}")
     elif format == "json":
         typer.echo(json.dumps(data, indent=2))
     else:
         text = io.StringIO()
-        table = csv.DictWriter(text, [*fields, "strip"], lineterminator="\n")
+        table = csv.DictWriter(text, [*fields, "front_probability", "strip"], lineterminator="\n")
         table.writeheader()
         table.writerows(data)
         typer.echo(text.getvalue(), nl=False)
@@ -228,7 +206,7 @@ def cost_command(
     context: int = 4096,
     batch: int = 1,
     dtype: Annotated[str, typer.Option(help=f"One of {', '.join(DTYPE_BYTES)}.")] = "bfloat16",
-    match: Annotated[str, typer.Option(help=f"What designs share: {', '.join(MATCHES)} (by their MLPs).")] = "width",
+    match: Annotated[str, typer.Option(help=f"What designs share: {', '.join(MATCHES)}.")] = "width",
     storage: Storage = DEFAULT_STORAGE,
 ) -> None:
     """What a design costs when deployed."""
@@ -324,27 +302,34 @@ def study(
 ) -> None:
     """Writes a search as an Optuna study; again, it adds what ended since."""
     with one_line():
+        from search.store import shown
         from search.study import write
 
         with reading(storage) as session:
             done = write(session, name, to)
     left = f"; {done.left} have not ended" if done.left else ""
-    typer.echo(f"Study {name}: {done.added} added to {done.known}{left}. Look at it with: optuna-dashboard {to}")
+    typer.echo(f"Study {name}: {done.added} added to {done.known}{left}. Look at it with: optuna-dashboard {shown(to)}")
 
 
 app.command()(one_line()(calibrate))
+app.command()(agree)
 app.command()(offline.table)
 app.command()(offline.replay)
 
 
 @app.command()
-def dashboard(storage: Storage = DEFAULT_STORAGE, port: int = 8501) -> None:
+def dashboard(
+    storage: Storage = DEFAULT_STORAGE,
+    port: int = 8501,
+    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 lets other machines look.")] = "127.0.0.1",
+) -> None:
     """Opens the dashboard on this machine."""
     page = Path(__file__).parents[1] / "dashboard" / "app.py"
-    options = ["--server.port", str(port), "--server.address", "127.0.0.1", "--server.headless", "true"]
-    os.execv(
-        sys.executable, [sys.executable, "-m", "streamlit", "run", str(page), *options, "--", "--storage", storage]
-    )
+    printed = "localhost" if host in ("0.0.0.0", "::") else host  # left out, Streamlit asks the internet where it is
+    options = ["--server.port", str(port), "--server.address", host, "--server.headless", "true"]
+    options += ["--browser.serverAddress", printed]
+    environment = os.environ | {STORAGE_VARIABLE: storage}  # a URL may have a password, arguments are for all to see
+    os.execve(sys.executable, [sys.executable, "-m", "streamlit", "run", str(page), *options], environment)
 
 
 @app.command()
@@ -358,7 +343,7 @@ def doctor(storage: Storage = DEFAULT_STORAGE) -> None:
     from proxies.mixers import MIXERS, serving
     from proxies.ops.kernels import require
     from search.resources import this_machine
-    from search.store import writer
+    from search.store import shown, writer
 
     here = this_machine()
     typer.echo(f"python    {platform.python_version()}\ncpus      {here.cores}")
@@ -375,7 +360,7 @@ def doctor(storage: Storage = DEFAULT_STORAGE) -> None:
         typer.echo(f"{package:9} {importlib.metadata.version(package)}")
     with one_line():
         writer(storage).dispose()
-        typer.echo(f"database  {storage} is writable")
+        typer.echo(f"database  {shown(storage)} is writable")
 
 
 @app.command()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from proxies.protocol import PROTOCOLS, Protocol, named
-from space.cost import DTYPE_BYTES
+from space.cost import DTYPE_BYTES, matched
 from space.design import nearest
 from space.mixers import BACKBONES
 from space.scale import SCALES
@@ -91,13 +91,43 @@ class Halving:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Confirm:
+    """How the front of a search is trained again, with fresh seeds and longer, as a search of its own."""
+
+    after_run: bool = field(
+        default=False, metadata={"words": "whether plait run ends with it; plait confirm does it at any time"}
+    )
+    probability: float = field(
+        default=0.1,
+        metadata={"words": "designs on the front with at least this probability are trained again, beside the front"},
+    )
+    protocol: dict[str, Any] = field(
+        default_factory=dict,
+        metadata={
+            "words": "as in [protocol]; empty: confirm for screen, else twice the steps and two seeds more; seeds are "
+            "always new"
+        },
+    )
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.after_run, bool):
+            raise ValueError(f"confirm after_run = {self.after_run!r}: must be true or false")
+        _number("confirm probability", self.probability, 0.001, 1)
+        if not isinstance(self.protocol, Mapping):
+            raise ValueError(f"confirm protocol = {self.protocol!r}: must be a table, written [confirm.protocol]")
+
+
+@dataclass(frozen=True, kw_only=True)
 class SearchConfig:
     """A search. Raises ValueError naming the field, its value and what is allowed."""
 
     name: str = field(default="quick", metadata={"words": "the search's name in the database"})
     storage: str = field(
         default="sqlite:///plait.db",
-        metadata={"words": "sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME"},
+        metadata={
+            "words": "sqlite:///FILE or postgresql+psycopg://USER:PASSWORD@HOST/NAME; the password may be in a file "
+            "instead, named by PLAIT_PASSWORD_FILE"
+        },
     )
     trials: int = field(default=20, metadata={"words": "how many designs to finish"})
     sampler: str = field(default="nsga2", metadata={"words": f"how designs are proposed, one of {', '.join(SAMPLERS)}"})
@@ -125,6 +155,14 @@ class SearchConfig:
         default_factory=lambda: {"recall": "max", "memory_bytes": "min"},
         metadata={"words": f"max or min of one to three of {', '.join(METRICS)}"},
     )
+    confirms: str | None = field(
+        default=None,
+        metadata={
+            "words": "a search whose front is trained again, instead of new designs; plait confirm sets it",
+            "example": "quick",
+        },
+    )
+    confirm: Confirm = field(default_factory=Confirm, metadata={"words": "how the front is trained again in the end"})
     halving: Halving = field(default_factory=Halving, metadata={"words": "how early stopping decides at a rung"})
     protocol: dict[str, Any] = field(
         default_factory=lambda: {"name": "quick"},
@@ -166,16 +204,36 @@ class SearchConfig:
                 f"stopping = {self.stopping!r}: must have a rung of protocol {self.proxy.name!r}, whose rungs are "
                 f"{list(self.proxy.rungs)}, between halving grace = {self.halving.grace} and the end"
             )
-        self.space.check(self.proxy.scale)
-        self.space.check(SCALES[self.deployment.scale])
+        for protocol in (self.proxy, _asked(self.confirming, "confirm protocol")):
+            self.space.check(protocol.scale)
+        self.space.check(matched(None, SCALES[self.deployment.scale], self.proxy.match))
 
     @cached_property
     def proxy(self) -> Protocol:
         """The protocol asked for, before a text is chosen."""
-        overrides = dict(self.protocol)
-        if "name" not in overrides:
-            raise ValueError(f"protocol name: missing, must be one of {', '.join(PROTOCOLS)}")
-        return named(overrides.pop("name"), overrides)
+        return _asked(self.protocol, "protocol")
+
+    @property
+    def confirming(self) -> dict[str, Any]:
+        """The protocol under which the front is trained again. Its seeds follow the last that this search uses."""
+        table: dict[str, Any] = dict(self.confirm.protocol)
+        if not table:
+            table = {"name": "confirm"} if self.protocol == {"name": "screen"} else self._longer()
+        later = _asked(table, "confirm protocol")
+        for name in ("recall", "language"):
+            first = max(getattr(later, name).training.first_seed, getattr(self.proxy, name).training.fresh.stop)
+            table = _merged(table, {name: {"training": {"first_seed": first}}})
+        return table
+
+    def _longer(self) -> dict[str, Any]:
+        """The protocol with twice the steps and two seeds more."""
+        table = dict(self.protocol)
+        for name in ("recall", "language"):
+            training = getattr(self.proxy, name).training
+            seeds = "fresh_seeds" if training.fresh_seeds else "num_seeds"
+            changes = {"steps": min(10**7, 2 * training.steps), seeds: min(64, getattr(training, seeds) + 2)}
+            table = _merged(table, {name: {"training": changes}})
+        return table
 
     def with_options(self, **options: Any) -> "SearchConfig":
         """This config with those options that are not None."""
@@ -189,10 +247,10 @@ class SearchConfig:
         """The search that `data` describes; what it leaves out is as in the built-in search."""
         _known(data, (item.name for item in fields(cls)), "")
         values = dict(data)
-        for name in ("objectives", "protocol", "deployment", "halving", "space"):
+        for name in ("objectives", "protocol", "deployment", "halving", "confirm", "space"):
             if name in values and not isinstance(values[name], Mapping):
                 raise ValueError(f"{name} = {values[name]!r}: must be a table, written [{name}]")
-        tables: tuple[tuple[str, Any], ...] = (("deployment", Deployment), ("halving", Halving))
+        tables: tuple[tuple[str, Any], ...] = (("deployment", Deployment), ("halving", Halving), ("confirm", Confirm))
         for name, kind in tables:
             if name in values:
                 _known(values[name], (item.name for item in fields(kind)), f"{name} ")
@@ -217,13 +275,31 @@ class SearchConfig:
             raise ValueError(f"{path}: {error}") from None
 
 
+def _asked(table: Mapping[str, Any], where: str) -> Protocol:
+    overrides = dict(table)
+    if "name" not in overrides:
+        raise ValueError(f"{where} name: missing, must be one of {', '.join(PROTOCOLS)}")
+    return named(overrides.pop("name"), overrides)
+
+
+def _merged(table: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The table with the changes, tables inside it too."""
+    inner = {
+        key: _merged(table[key], value)
+        for key, value in changes.items()
+        if isinstance(value, Mapping) and isinstance(table.get(key), Mapping)
+    }
+    return {**table, **changes, **inner}
+
+
 def _words(item: "Field[Any]") -> str:
     return str(item.metadata["words"])
 
 
 def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
-        return "{ " + ", ".join(f"{key} = {_toml(entry)}" for key, entry in value.items()) + " }"
+        inside = ", ".join(f"{key} = {_toml(entry)}" for key, entry in value.items())
+        return f"{{ {inside} }}" if inside else "{}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_toml, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
@@ -290,12 +366,16 @@ def template(config: SearchConfig = BUILT_IN["quick"]) -> str:
         value = getattr(config, item.name)
         if isinstance(value, SearchSpace):
             words = [(name, SPACE_WORDS[name], entry) for name, entry in value.to_dict().items()]
-        elif isinstance(value, Deployment | Halving):
+        elif isinstance(value, Deployment | Halving | Confirm):
             words = [(part.name, _words(part), getattr(value, part.name)) for part in fields(value)]
         elif isinstance(value, dict):
             words = [(name, "", entry) for name, entry in value.items()]
         else:
-            entry = f"# {item.name} = {item.metadata['example']}" if value is None else f"{item.name} = {_toml(value)}"
+            entry = (
+                f"# {item.name} = {_toml(item.metadata['example'])}"
+                if value is None
+                else f"{item.name} = {_toml(value)}"
+            )
             lines += [f"# {_words(item)}", entry, ""]
             continue
         tables += [f"[{item.name}]", f"# {_words(item)}"]

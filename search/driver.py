@@ -12,6 +12,7 @@ from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from search.config import MEASURED, SearchConfig
+from search.confirm import candidates
 from search.proposer import Past, Proposal, Proposer
 from search.stopping import Decision, Rungs
 from search.store import queries
@@ -101,6 +102,8 @@ class Driver:
             rows = queries.histories(session, config.name, config.objectives)
             names = [] if config.stopping == "none" else list(config.objectives)
             measured = queries.rung_values(session, config.name, names) if names else []
+            least, confirms = config.confirm.probability, config.confirms
+            listed = candidates(session, confirms, least) if confirms is not None else None
         self._rungs = Rungs(config.stopping, config.objectives, config.halving)
         known = {row.id: row for row in rows}
         for evaluation, rung, values in measured:
@@ -114,7 +117,7 @@ class Driver:
         self._anchors = {row.id for row in rows if row.origin == "anchor"}
         history = [Past(Design.parse(row.design), self._scored(row), row.digest) for row in rows]
         self._proposer = Proposer(
-            config.space, config.objectives, config.sampler, config.seed, history,
+            config.space, config.objectives, config.sampler, config.seed, history, listed=listed,
             costs=self._modelled_costs, infeasible=self._infeasible, on_infeasible=self._record_infeasible,
         )  # fmt: skip
 

@@ -1,10 +1,11 @@
-"""How a running search looks: one live line in a terminal, one plain line per finished trial elsewhere."""
+"""How a search looks in a terminal: one live line while it runs, one plain line per finished trial elsewhere, and its
+front."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.live import Live
@@ -12,8 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from search.store.recorder import Lease
+from space.design import Design
+
+if TYPE_CHECKING:
+    from search.store.queries import EvaluationRow, SearchSummary
 
 WIDTH = 80
+_STRIP = 22  # letters of a design's layers that fit
 
 
 def bytes_text(value: float) -> str:
@@ -31,6 +37,28 @@ def serving_table(serving: Mapping[str, str]) -> Table:
         names = ", ".join(name for name, its in serving.items() if its == reason)
         table.add_row("", Text(names), Text(reason))
     return table
+
+
+def print_front(
+    console: Console, summary: "SearchSummary", rows: "Sequence[EvaluationRow]", probability: Mapping[int, float]
+) -> None:
+    """The front as a table; `p` is how probable it is that the design is on it, by the evaluation's id."""
+    again = f", which trains that of {summary.confirms} again" if summary.confirms else ""
+    console.print(f"Front: {len(rows)} designs of {summary.name}{again}", highlight=False, style="italic")
+    table = Table(box=None, pad_edge=False)
+    for heading in ("design", "layers", "recall", "bits/byte", "memory", "p"):
+        table.add_column(heading, justify="left" if heading in ("design", "layers") else "right", no_wrap=True)
+    for row in rows:
+        strip = Design.parse(row.design).strip
+        table.add_row(
+            row.digest[:8],
+            strip if len(strip) <= _STRIP else strip[: _STRIP - 1] + "…",
+            f"{row.recall:.3f} [{row.recall_low:.2f}, {row.recall_high:.2f}]",
+            f"{row.lm_bits_per_byte:.3f}",
+            bytes_text(row.memory_bytes or 0),
+            f"{probability[row.id]:.2f}",
+        )
+    console.print(table)
 
 
 class Progress:

@@ -33,7 +33,8 @@ _PREFERRED = ("gated_deltanet", "hgrn2")
 
 @dataclass(frozen=True)
 class Proposal:
-    """A design to evaluate and where it came from: anchor, model, sampler or neighbour."""
+    """A design to evaluate and where it came from: anchor, model, sampler or neighbour; front or edge of a search that
+    is confirmed."""
 
     design: Design
     origin: str
@@ -63,6 +64,7 @@ class Proposer:
         seed: int = 0,
         history: Iterable[Past] = (),
         *,
+        listed: Iterable[Proposal] | None = None,
         costs: Callable[[Design], Mapping[str, float]] = lambda design: {},
         infeasible: Callable[[Design], str | None] = lambda design: None,
         on_infeasible: Callable[[Proposal, str], None] = lambda proposal, reason: None,
@@ -81,7 +83,8 @@ class Proposer:
         self._anchors = iter(anchors(space))
         self._model = Model(space, objectives, lru_cache(20_000)(costs)) if sampler == "model" else None
         self._generator = np.random.default_rng(start)
-        self._grid = self._listed(random.Random(seed)) if sampler == "grid" else None
+        self._grid = self._all(random.Random(seed)) if sampler == "grid" else None
+        self._listed = None if listed is None else iter(listed)
 
     def ask(self) -> Proposal | None:
         """A new, feasible design, or None when there is none left."""
@@ -103,6 +106,9 @@ class Proposer:
 
     def _candidates(self) -> Iterator[Proposal]:
         """Designs in the order they are preferred; some may be known already."""
+        if self._listed is not None:
+            yield from self._listed
+            return
         for design in self._anchors:
             yield Proposal(design, "anchor")
         if self._grid is not None:
@@ -154,7 +160,7 @@ class Proposer:
 
         return list(dict.fromkeys([*islice(usable(near), POOL // 2), *usable(far)]))
 
-    def _listed(self, order: random.Random) -> Iterator[Design]:
+    def _all(self, order: random.Random) -> Iterator[Design]:
         """The whole space in an order of its own, or in the order of enumeration where it is too large to hold."""
         if self.space.size > _MAX_LISTED:
             return self.space.enumerate()

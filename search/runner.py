@@ -20,10 +20,11 @@ from sqlalchemy.exc import DBAPIError
 
 from proxies.text import Corpus
 from search import cluster, version
-from search.apart import Apart, arm, interruptible
+from search.apart import Abandoned, Apart, arm, interruptible
 from search.config import SearchConfig
 from search.driver import Driver, Watcher
 from search.resources import gpu_share, in_words, num_slots, this_machine
+from search.store import shown
 from search.store.place import LEASE_SECONDS
 from search.store.recorder import Definition, Recorder
 from search.store.transaction import PATIENCE, in_a_line
@@ -44,10 +45,6 @@ _QUIET = {
 }
 
 
-class Abandoned(ValueError):
-    """The run cannot go on, and Ray is still at work in this process: end it with `search.apart.leave`."""
-
-
 @dataclass(frozen=True)
 class Ending:
     """How a run ended: how many evaluations are finished, and whether there are no more designs."""
@@ -64,7 +61,7 @@ def definition(config: SearchConfig, corpus: Corpus) -> Definition:
         space=config.space,
         protocol=protocol.to_dict(),
         protocol_digest=protocol.digest,
-        config=config.to_dict(),
+        config=config.to_dict() | {"storage": shown(config.storage)},
         version=version(),
     )
 
@@ -143,7 +140,7 @@ def _tune(driver: Driver, config: SearchConfig, corpus: Corpus, address: str | N
         if address is None:
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
         ray.init(
-            address=address or "local",  # not a cluster that happens to run here
+            address=address or "local",  # never a cluster that happens to run on this machine
             num_cpus=here.cores if here else None,
             num_gpus=here.gpus if here else None,
             include_dashboard=False if address is None else None,

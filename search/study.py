@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session
 
 from search.answers import DIRECTIONS, recorded
 from search.config import MEASURED
-from search.store import queries
+from search.store import queries, shown
 from search.store.tables import COMPLETE, FAILED, INFEASIBLE, LOST, STOPPED
 from space.design import Design
 from space.space import SearchSpace
@@ -71,7 +71,7 @@ def _study(summary: queries.SearchSummary, space: SearchSpace, url: str) -> optu
     try:
         engine = create_engine(url)
         if inspect(engine).has_table("searches"):
-            raise ValueError(f"to = {url!r}: holds searches of plait: a study needs a database of its own")
+            raise ValueError(f"to = {shown(url)!r}: holds searches of plait: a study needs a database of its own")
         engine.dispose()
         study = optuna.create_study(
             storage=url,
@@ -80,7 +80,7 @@ def _study(summary: queries.SearchSummary, space: SearchSpace, url: str) -> optu
             load_if_exists=True,
         )
     except (SQLAlchemyError, ImportError) as error:
-        raise ValueError(f"to = {url!r}: cannot be opened: {str(error).strip().splitlines()[0]}") from None
+        raise ValueError(f"to = {shown(url)!r}: cannot be opened: {str(error).strip().splitlines()[0]}") from None
     mine = {
         "protocol_digest": summary.protocol_digest,
         "space_digest": space.digest,
@@ -90,8 +90,8 @@ def _study(summary: queries.SearchSummary, space: SearchSpace, url: str) -> optu
     for key, value in mine.items():
         if study.user_attrs.get(key, value) != value or (study.trials and key not in study.user_attrs):
             raise ValueError(
-                f"to = {url!r}: its study {summary.name!r} has {key} = {study.user_attrs.get(key)!r}, the search has "
-                f"{value!r}: choose another database"
+                f"to = {shown(url)!r}: its study {summary.name!r} has {key} = {study.user_attrs.get(key)!r}, "
+                f"the search has {value!r}: choose another database"
             )
     for key, value in mine.items():
         study.set_user_attr(key, value)

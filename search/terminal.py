@@ -1,17 +1,20 @@
 """What every command of `plait` shares: bad input is one line, the database is opened for reading, output fits."""
 
+import shlex
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from search.apart import Abandoned, Interrupted, interruptible, leave
 from search.config import BUILT_IN
 
 DEFAULT_STORAGE = BUILT_IN["quick"].storage
-Storage = Annotated[str, typer.Option(help="Database URL.")]
+STORAGE_VARIABLE = "PLAIT_STORAGE"
+Storage = Annotated[str, typer.Option(help="Database URL.", envvar=STORAGE_VARIABLE)]
 
 
 @contextmanager
@@ -22,6 +25,25 @@ def one_line() -> Iterator[None]:
     except ValueError as error:
         typer.echo(f"error: {error}", err=True)
         raise typer.Exit(2) from None
+
+
+@contextmanager
+def stoppable() -> Iterator[None]:
+    """A signal ends the command at once, and it says how to go on. What it left behind ends with it."""
+    try:
+        with interruptible():
+            yield
+    except Interrupted as stop:
+        from search.store import shown
+
+        again = shlex.join(["plait", *map(shown, sys.argv[1:])])
+        with suppress(OSError):  # the terminal may be closed
+            typer.echo(f"Stopped {stop.how_far}; go on with: {again}")
+        leave(128 + stop.number)
+    except Abandoned as error:
+        with suppress(OSError):
+            typer.echo(f"error: {error}", err=True)
+        leave(2)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from space.design import Design
-from space.mixers import MIXERS, Shape
+from space.mixers import FLOAT32, MIXERS, Shape
 from space.scale import Scale
 
 DTYPE_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -36,19 +36,29 @@ def layer_shapes(design: Design, scale: Scale) -> tuple[Shape, ...]:
     return tuple(shapes)
 
 
-MATCHES = ("width", "parameters")
+MATCHES = ("width", "parameters", "state")
 _MLP_STEP = 8  # MLP widths are multiples of this
 
 
-def matched(design: Design, scale: Scale, match: str) -> Scale:
-    """The scale at which `design` is compared: `width` as it is; `parameters` with the MLP width that brings
-    the design nearest to pure attention's parameters. Its mixers and the memory they need stay as they are.
+def matched(design: Design | None, scale: Scale, match: str) -> Scale:
+    """The scale at which `design` is compared; without a design, what is the same for all of them.
+
+    `width`: as it is.
+    `parameters`: the MLP width that brings the design nearest to pure attention's parameters. Its mixers and the memory
+    they need stay as they are.
+    `state`: every linear layer's recurrent state has the bytes of one square float32 matrix a head at the scale's own
+    heads, 4 * width^2 / state_heads. Deltanet, gated_deltanet, hgrn2 and kda have it as they are; at every scale here
+    retnet, gla and mamba2 reach it exactly, by their heads, keys or state. Hgrn's vector never does: it is refused.
+    Equal a layer, not a model, for how many linear layers there are is what a search asks. The short convolution's
+    memory comes on top.
 
     Raises ValueError for another `match`.
     """
     if match not in MATCHES:
         raise ValueError(f"match = {match!r}: must be one of {', '.join(MATCHES)}")
-    if match == "width":
+    if match == "state":
+        return replace(scale, state_bytes=FLOAT32 * scale.width**2 // scale.state_heads)
+    if match == "width" or design is None:
         return scale
     attention = Design.parse(f"{design.depth}xfull")
     spare = cost(attention, scale).parameters - cost(design, replace(scale, mlp_dim=_MLP_STEP)).parameters

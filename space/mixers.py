@@ -5,7 +5,7 @@ of state and FLOPs. Formulas are those of fla's layers and caches (0.6.0); FLOPs
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from space.scale import Scale
@@ -14,6 +14,8 @@ Value = int | float | bool
 CONV_COLUMNS = 4  # a short convolution of width 4 keeps 4 columns in fla's cache, not 3
 GLA_GATE_RANK = 16
 MAMBA2_HEAD = 64  # values of one head
+EXPANSIONS = (0.5, 1.0, 2.0)  # of keys or values, tried to reach a size of the state
+FLOAT32 = 4  # bytes of a number in a matrix state, whatever the model's dtype
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,9 +86,40 @@ class MixerSpec(ABC):
     options: dict[str, Option]
 
     def shape(self, scale: Scale, options: Mapping[str, Value]) -> Shape:
-        """The dimensions at `scale`. Raises ValueError naming the field, its value and what is allowed."""
-        filled = {key: options.get(key, option.default) for key, option in self.options.items()}
-        return self._shape(scale, filled)
+        """The dimensions at `scale`. Raises ValueError naming the field, its value and what is allowed.
+
+        Where the scale says how large a state is, a linear layer that has another takes one option more: the first in
+        `sizings` that makes the state exactly so large. What `options` name stays. A layer that cannot is refused, with
+        the nearest it could have.
+        """
+        wanted = scale.state_bytes
+        if wanted is None or not (sizings := self.sizings(scale)):
+            return self._filled(scale, options)
+        more = [{name: value} for name, values in sizings.items() if name not in options for value in values]
+        found: dict[int, str] = {}  # the states it can have, and with what
+        for extra in ({}, *more):
+            try:
+                shape = self._filled(scale, {**options, **extra})
+            except ValueError:
+                continue
+            state = self.state_bytes(shape, FLOAT32)
+            if state == wanted:
+                return shape
+            found.setdefault(state, "".join(f" with {name} = {value}" for name, value in extra.items()))
+        if not found:
+            return self._filled(scale, options)  # raises: the options it names fit nothing
+        nearest = min(found, key=lambda state: abs(state - wanted))
+        raise ValueError(
+            f"{self.name} state: must have {wanted} bytes at this scale, "
+            f"the nearest it can have is {nearest}{found[nearest]}"
+        )
+
+    def sizings(self, scale: Scale) -> dict[str, Iterable[Value]]:
+        """The options that size the recurrent state, the least invasive first, and values they may take."""
+        return {}
+
+    def _filled(self, scale: Scale, options: Mapping[str, Value]) -> Shape:
+        return self._shape(scale, {key: options.get(key, option.default) for key, option in self.options.items()})
 
     @abstractmethod
     def _shape(self, scale: Scale, options: Mapping[str, Value | None]) -> Shape: ...
@@ -207,6 +240,11 @@ class MatrixStateSpec(MixerSpec):
             conv=bool(options["conv"]), rope=self.rope,
         )  # fmt: skip
 
+    def sizings(self, scale: Scale) -> dict[str, Iterable[Value]]:
+        """Heads first: fewer and larger ones have more state at the same projections."""
+        heads = [count for count in range(1, scale.width + 1) if scale.width % count == 0]
+        return {"heads": heads} | {name: EXPANSIONS for name in ("expand_k", "expand_v") if name in self.options}
+
     def parameters(self, shape: Shape) -> int:
         projections = 2 * shape.width * (shape.keys + shape.values)  # q, k (or the forget gate), v, o
         return projections + self.extra_parameters(shape) + self._conv_parameters(shape)
@@ -215,7 +253,7 @@ class MatrixStateSpec(MixerSpec):
         return depth * shape.keys if self.lower_bounds else 0
 
     def state_bytes(self, shape: Shape, element_bytes: int) -> int:
-        return 4 * shape.heads * shape.key_dim * shape.value_dim
+        return FLOAT32 * shape.heads * shape.key_dim * shape.value_dim
 
     def flops(self, shape: Shape, context: int) -> float:
         return float(self.flops_factor * shape.heads * shape.key_dim * shape.value_dim)
@@ -241,13 +279,16 @@ class Mamba2Spec(MixerSpec):
         self._check_head(value_dim, 16, 512, "value head size")
         return Shape(width=scale.width, heads=heads, kv_heads=1, key_dim=state, value_dim=value_dim, conv=True)
 
+    def sizings(self, scale: Scale) -> dict[str, Iterable[Value]]:
+        return {"state": range(16, 257, 16)}
+
     def parameters(self, shape: Shape) -> int:
         channels = self._conv_channels(shape)
         projections = shape.width * (shape.values + channels + shape.heads) + shape.values * shape.width
         return projections + (CONV_COLUMNS + 1) * channels + 3 * shape.heads + shape.values
 
     def state_bytes(self, shape: Shape, element_bytes: int) -> int:
-        return 4 * shape.values * shape.key_dim
+        return FLOAT32 * shape.values * shape.key_dim
 
     def _conv_channels(self, shape: Shape) -> int:
         return shape.values + 2 * shape.kv_heads * shape.key_dim
@@ -270,6 +311,9 @@ class VectorStateSpec(MixerSpec):
     def _shape(self, scale: Scale, options: Mapping[str, Value | None]) -> Shape:
         channels = scale.width * int(options["expand_ratio"] or 1)
         return Shape(width=scale.width, heads=1, kv_heads=1, key_dim=1, value_dim=channels, conv=bool(options["conv"]))
+
+    def sizings(self, scale: Scale) -> dict[str, Iterable[Value]]:
+        return {"expand_ratio": range(1, 9)}
 
     def parameters(self, shape: Shape) -> int:
         return 4 * shape.width * shape.values + shape.values + self._conv_parameters(shape)

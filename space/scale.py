@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 class Scale:
     """Dimensions shared by every layer. `heads` serves attention, `state_heads` the linear backbones.
 
+    With `state_bytes` every linear layer takes a shape whose recurrent state has as many bytes (`MixerSpec.shape`).
     Raises ValueError when a dimension is not positive or the width does not divide into the heads.
     """
 
@@ -16,9 +17,11 @@ class Scale:
     state_heads: int
     mlp_dim: int
     vocab: int
+    state_bytes: int | None = None
 
     def __post_init__(self) -> None:
-        for field in ("width", "heads", "state_heads", "mlp_dim", "vocab"):
+        optional = () if self.state_bytes is None else ("state_bytes",)
+        for field in ("width", "heads", "state_heads", "mlp_dim", "vocab", *optional):
             value = getattr(self, field)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"scale {field} = {value!r}: must be a whole number of at least 1")
@@ -27,7 +30,8 @@ class Scale:
                 raise ValueError(f"scale {field} = {getattr(self, field)}: must divide the width {self.width}")
 
     def to_dict(self) -> dict[str, int | str]:
-        return asdict(self)
+        """The fields; `state_bytes` only where it is set."""
+        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 SCALES: dict[str, Scale] = {

@@ -15,6 +15,9 @@ COLUMNS = {
     "strip": st.column_config.TextColumn("layers", help="One letter a layer; F is full attention, W a window"),
     "recall": st.column_config.NumberColumn("recall", format="%.3f", width=64),
     "interval": st.column_config.TextColumn("interval", help="95 % interval of recall", width=116),
+    "probability": st.column_config.NumberColumn(
+        "p", help="How probable it is that the design is on the front, seeds drawn again", format="%.2f", width=52
+    ),
     "lm_bits_per_byte": st.column_config.NumberColumn("bits per byte", format="%.3f", width=90),
     "memory": st.column_config.NumberColumn("MiB", help="Memory while generating", format="%.2f", width=64),
     "millions": st.column_config.NumberColumn("M params", help="Parameters, millions", format="%.1f", width=76),
@@ -52,6 +55,7 @@ def _front(engine: Engine, name: str) -> None:
     rows = data.evaluations(engine, name)
     finished = drawable(rows)
     st.title(name)
+    st.caption(data.provenance(engine, name))
     for warning in data.control_warnings(engine, name):
         st.warning(warning)
     counts = rows["state"].value_counts()

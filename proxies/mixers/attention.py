@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from proxies.layers import Linear, rotate
-from proxies.mixers.base import Mixer, merge_heads, split_heads
+from proxies.mixers.base import Kept, Mixer, merge_heads, split_heads
 from proxies.ops.kernels import SOFTMAX
 from space.mixers import Shape
 
@@ -16,6 +16,7 @@ class Attention(Mixer):
     """Grouped-query attention; a window of W lets a token see itself and the W - 1 before."""
 
     op = SOFTMAX
+    kept = Kept(key=3, value=2, head=4)
 
     def __init__(self, shape: Shape, num_replicas: int) -> None:
         super().__init__(shape, num_replicas)

@@ -4,20 +4,35 @@ A mixer is built from its `Shape` alone; parameters have the names and shapes of
 Shapes: K replicas, B batch, T time, D width, H heads, d size of a head.
 """
 
+from typing import NamedTuple
+
 from torch import Tensor, nn
 
 from proxies.layers import Linear, ShortConv, activate, project
 from space.mixers import Shape
 
+CHUNK = 64  # steps to which fla's kernels keep a state and a square matrix a head
+
+
+class Kept(NamedTuple):
+    """What a mixer keeps of a token for its backward pass: elements of 2 bytes for each key channel, each value channel
+    and each head."""
+
+    key: int
+    value: int
+    head: int
+
 
 class Mixer(nn.Module):
-    """Mixes tokens causally: `forward(x_KBTD) -> x_KBTD`. `op` is what does it: one of `ops.kernels`.
+    """Mixes tokens causally: `forward(x_KBTD) -> x_KBTD`. `op` is what does it: one of `ops.kernels`. `kept` is
+    what `proxies.memory` plans with.
 
     A mixer with `lower_bounded` also takes the layer's lower bounds on its forget gate, `[K, channels]` in [0, 1), or
     None in the first layer.
     """
 
     op: str
+    kept: Kept
     lower_bounded = False
 
     def __init__(self, shape: Shape, num_replicas: int) -> None:

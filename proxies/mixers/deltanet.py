@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from proxies.layers import Linear, RMSNorm
-from proxies.mixers.base import Mixer, split_heads
+from proxies.mixers.base import CHUNK, Kept, Mixer, split_heads
 from proxies.ops.delta import delta
 from space.mixers import Shape
 
@@ -12,6 +12,7 @@ class DeltaNet(Mixer):
     """fla's DeltaNet. SiLU stays on q, k and v without the short convolution."""
 
     op = "delta"
+    kept = Kept(key=4, value=3, head=CHUNK)
 
     def __init__(self, shape: Shape, num_replicas: int) -> None:
         super().__init__(shape, num_replicas)

@@ -4,7 +4,7 @@ import torch
 from torch import Generator, Tensor, nn
 
 from proxies.layers import GatedRMSNorm, Linear, Stacked
-from proxies.mixers.base import Mixer, merge_heads, split_heads
+from proxies.mixers.base import CHUNK, Kept, Mixer, merge_heads, split_heads
 from proxies.mixers.steps import log_decay, start_steps
 from proxies.ops.gated_delta import gated_delta
 from space.mixers import Shape
@@ -14,6 +14,7 @@ class GatedDeltaNet(Mixer, Stacked):
     """fla's GatedDeltaNet with its output gate. SiLU stays on q, k and v without the short convolution."""
 
     op = "gated_delta"
+    kept = Kept(key=4, value=4, head=CHUNK)
 
     def __init__(self, shape: Shape, num_replicas: int) -> None:
         super().__init__(shape, num_replicas)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from proxies.fusion import fused
 from proxies.layers import GatedRMSNorm, Linear
-from proxies.mixers.base import Mixer, merge_heads, split_heads
+from proxies.mixers.base import CHUNK, Kept, Mixer, merge_heads, split_heads
 from proxies.ops.gla import gla
 from space.mixers import GLA_GATE_RANK, Shape
 
@@ -16,6 +16,7 @@ class GatedLinearAttention(Mixer):
     """fla's GatedLinearAttention."""
 
     op = "gla"
+    kept = Kept(key=7, value=3, head=CHUNK)
 
     def __init__(self, shape: Shape, num_replicas: int) -> None:
         super().__init__(shape, num_replicas)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from proxies.fusion import fused
 from proxies.layers import GatedRMSNorm, Linear
-from proxies.mixers.base import Mixer
+from proxies.mixers.base import Kept, Mixer
 from proxies.ops.hgrn import hgrn
 from space.mixers import Shape
 
@@ -15,6 +15,7 @@ class HGRN(Mixer):
     """fla's HGRNAttention. The convolution is on the input and the forget gate, without an activation."""
 
     op = "hgrn"
+    kept = Kept(key=0, value=12, head=0)
     lower_bounded = True
 
     def __init__(self, shape: Shape, num_replicas: int) -> None:

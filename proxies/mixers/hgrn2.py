@@ -5,7 +5,7 @@ from torch import Tensor
 
 from proxies.fusion import fused
 from proxies.layers import Linear, RMSNorm
-from proxies.mixers.base import Mixer, merge_heads, split_heads
+from proxies.mixers.base import CHUNK, Kept, Mixer, merge_heads, split_heads
 from proxies.mixers.hgrn import forget_gate
 from proxies.ops.gla import gla
 from space.mixers import Shape
@@ -17,6 +17,7 @@ class HGRN2(Mixer):
     """fla's HGRN2Attention. The convolution has no activation; the output norm spans all heads."""
 
     op = "gla"
+    kept = Kept(key=10, value=3, head=CHUNK)
     lower_bounded = True
 
     def __init__(self, shape: Shape, num_replicas: int) -> None:

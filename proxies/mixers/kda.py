@@ -4,19 +4,23 @@ import torch
 from torch import Generator, Tensor, nn
 
 from proxies.layers import GatedRMSNorm, Linear, Stacked
-from proxies.mixers.base import Mixer, merge_heads, split_heads
+from proxies.mixers.base import CHUNK, Kept, Mixer, merge_heads, split_heads
 from proxies.mixers.steps import log_decay, start_steps
 from proxies.ops.kda import kda
 from space.mixers import Shape
+
+LEAST_LOG_DECAY = -6.0  # a step's; exp(-6) is lost in bfloat16, and fla's products of 16 steps stay inside float32
 
 
 class KimiDeltaAttention(Mixer, Stacked):
     """fla's KimiDeltaAttention. SiLU stays on q, k and v without the short convolution; the output gate is a sigmoid.
 
-    Decay and output gate come from the input through a bottleneck as wide as the values of one head.
+    Decay and output gate come from the input through a bottleneck as wide as the values of one head. A step keeps at
+    least exp(LEAST_LOG_DECAY) of the state, where fla's keeps less.
     """
 
     op = "kda"
+    kept = Kept(key=8, value=4, head=CHUNK + 8)
 
     def __init__(self, shape: Shape, num_replicas: int) -> None:
         super().__init__(shape, num_replicas)
@@ -40,7 +44,7 @@ class KimiDeltaAttention(Mixer, Stacked):
         k = self.mix_near("k", k, silu=True, unit=self.shape.key_dim)
         v = self.mix_near("v", v, silu=True)
         rates = self.A_log.repeat_interleave(self.shape.key_dim, dim=-1)
-        decay = log_decay(self.f_proj[1](step), self.dt_bias, rates)
+        decay = log_decay(self.f_proj[1](step), self.dt_bias, rates, LEAST_LOG_DECAY)
         q, k, decay = (split_heads(y, self.shape.key_dim) for y in (q, k, decay))
         mixed = kda(q, k, split_heads(v, self.shape.value_dim), decay, strength.sigmoid().flatten(0, 1))
         return self.o_proj(self.o_norm(merge_heads(mixed, self.num_replicas), self.g_proj[1](gate)))

@@ -6,7 +6,7 @@ from torch import Generator, Tensor, nn
 
 from proxies.fusion import fused
 from proxies.layers import Linear, RMSNorm, ShortConv, Stacked, project
-from proxies.mixers.base import Mixer, merge_heads, split_heads
+from proxies.mixers.base import Kept, Mixer, merge_heads, split_heads
 from proxies.mixers.steps import log_decay, start_steps
 from proxies.ops.simple_decay import simple_decay
 from space.mixers import Shape
@@ -19,6 +19,7 @@ class Mamba2(Mixer, Stacked):
     """
 
     op = "simple_decay"
+    kept = Kept(key=4, value=5, head=8)
 
     def __init__(self, shape: Shape, num_replicas: int) -> None:
         super().__init__(shape, num_replicas)

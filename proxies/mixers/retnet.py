@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from proxies.layers import GatedRMSNorm, Linear, rotate
-from proxies.mixers.base import Mixer, merge_heads, split_heads
+from proxies.mixers.base import Kept, Mixer, merge_heads, split_heads
 from proxies.ops.simple_decay import simple_decay
 from space.mixers import Shape
 
@@ -13,6 +13,7 @@ class RetNet(Mixer):
     """fla's MultiScaleRetention. Head h keeps 1 - 2^(-5-h) of its state a step."""
 
     op = "simple_decay"
+    kept = Kept(key=3, value=3, head=4)
     log_decay: Tensor
 
     def __init__(self, shape: Shape, num_replicas: int) -> None:

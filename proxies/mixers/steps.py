@@ -22,6 +22,7 @@ def start_steps(a_log: Tensor, dt_bias: Tensor, generator: Generator, smallest_r
 
 
 @fused
-def log_decay(step_KBTH: Tensor, bias_KH: Tensor, log_rate_KH: Tensor) -> Tensor:
-    """`-exp(A) softplus(step + bias)`, in float32."""
-    return -log_rate_KH.exp()[:, None, None] * F.softplus(step_KBTH.float() + bias_KH[:, None, None])
+def log_decay(step_KBTH: Tensor, bias_KH: Tensor, log_rate_KH: Tensor, least: float | None = None) -> Tensor:
+    """`-exp(A) softplus(step + bias)`, in float32, and not below `least` if that is given."""
+    decay = -log_rate_KH.exp()[:, None, None] * F.softplus(step_KBTH.float() + bias_KH[:, None, None])
+    return decay if least is None else decay.clamp(min=least)

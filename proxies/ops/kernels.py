@@ -5,7 +5,7 @@ fla is imported at the first use of a kernel, and only the kernel's own module: 
 
 import sys
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec, module_from_spec
@@ -23,6 +23,9 @@ KERNELS = {  # op: module and function of fla
     "gated_delta": ("fla.ops.gated_delta_rule", "chunk_gated_delta_rule"),
     "hgrn": ("fla.ops.hgrn", "chunk_hgrn"),
     "kda": ("fla.ops.kda", "chunk_kda"),
+}
+OPTIONS = {  # of a function: KDA's products on tensor cores, for decays that the mixer bounds, and nothing made twice
+    "kda": {"safe_gate": True, "disable_recompute": True},
 }
 SOFTMAX = "softmax"  # the op of attention, which torch itself serves
 SCALAR_GATES = {"simple_decay", "gated_delta"}
@@ -48,7 +51,7 @@ def choose(op: str, device: torch.device) -> Choice:
         return Choice(None, f"torch form: no kernel for {device.type}")
     module, name = KERNELS[op]
     try:
-        kernel = getattr(_import(module), name)
+        kernel = partial(getattr(_import(module), name), **OPTIONS.get(op, {}))
         triton = import_module("triton").__version__
     except ImportError as error:
         return Choice(None, f"torch form: flash-linear-attention cannot be imported ({error})")

@@ -7,6 +7,7 @@ a time, and keeps its result in its cache.
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -22,14 +23,14 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
-HEAD_SIZES = {  # of keys and values, as proxies of width 128 with heads of 64 have them
-    "simple_decay": ((64, 64), (64, 128), (128, 64)),
-    "gla": ((32, 64), (64, 64)),
-    "delta": ((64, 64),),
-    "gated_delta": ((64, 64),),
-    "kda": ((64, 64),),
+HEAD_SIZES = {  # of keys and values, as proxies with heads of 32 and of 64 have them
+    "simple_decay": ((32, 32), (32, 64), (64, 64), (64, 128), (128, 64), (128, 128)),
+    "gla": ((16, 32), (32, 32), (32, 64), (64, 64)),
+    "delta": ((32, 32), (64, 64)),
+    "gated_delta": ((32, 32), (64, 64)),
+    "kda": ((32, 32), (64, 64)),
 }
-CHANNELS = (128, 256)  # of HGRN
+CHANNELS = (32, 64, 128, 256)  # of HGRN
 ARGUMENTS = {
     "simple_decay": "q k v g", "gla": "q k v g_channel", "delta": "q k v beta", "gated_delta": "q k v beta g",
     "kda": "q k v beta g_channel", "hgrn": "x g_scan",
@@ -123,72 +124,123 @@ def _shapes(op: str) -> list[dict[str, tuple[int, ...]]]:
     return [{name: sizes.get(name, sizes["key"]) for name in ARGUMENTS[op].split()} for sizes in special]
 
 
-def _exercise(ops: list[str]) -> None:
-    """Every op forward and backward at every size, so that its kernels are tuned."""
+def _exercise(op: str, index: int) -> None:
+    """An op forward and backward at one of its sizes, so that its kernels are tuned."""
     from proxies.ops.kernels import choose
 
     device = torch.device("cuda")
-    for op in ops:
-        kernel = choose(op, device).kernel
-        assert kernel is not None, choose(op, device).reason
-        for shapes in _shapes(op):
-            inputs: dict[str, Tensor] = {}
-            for name, shape in shapes.items():
-                x = torch.rand(shape, device=device)
-                decay = name.startswith("g")
-                x = -0.1 * x if decay else x * shape[-1] ** -0.5
-                x = x if decay else x.bfloat16()
-                inputs["g" if decay else name] = x.requires_grad_()
-            kernel(**inputs)[0].sum().backward()
+    kernel = choose(op, device).kernel
+    assert kernel is not None, choose(op, device).reason
+    inputs: dict[str, Tensor] = {}
+    for name, shape in _shapes(op)[index].items():
+        x = torch.rand(shape, device=device)
+        decay = name.startswith("g")
+        x = -0.1 * x if decay else x * shape[-1] ** -0.5
+        x = x if decay else x.bfloat16()
+        inputs["g" if decay else name] = x.requires_grad_()
+    kernel(**inputs)[0].sum().backward()
     torch.cuda.synchronize()
 
 
-def _compile(ops: list[str], part: int, parts: int) -> None:
+def _compile(op: str, index: int, part: int, parts: int) -> None:
     """Compiles every `parts`-th variant of every kernel into Triton's cache, without timing any."""
     from triton.runtime.autotuner import Autotuner
 
+    pruned = Autotuner.prune_configs
+
     def prune(tuner: Any, kwargs: dict[str, Any]) -> list[Any]:
-        configs = list(tuner.configs)
-        if tuner.early_config_prune:
-            configs = tuner.early_config_prune(configs, tuner.nargs, **kwargs)
+        configs = pruned(tuner, kwargs)
         return configs[part % len(configs) :: parts]
 
     def bench(tuner: Any, *args: Any, config: Any, **kwargs: Any) -> list[float]:
         try:
-            tuner.fn.run(*args, **{**kwargs, **config.all_kwargs()})
+            tuner.fn.run(*args, **{**kwargs, **config.all_kwargs(), "warmup": True})
         except Exception:  # too large a tile: the tuner that times will see it too
             return [float("inf")] * 3
         return [0.0] * 3
 
     Autotuner.prune_configs, Autotuner._bench = prune, bench
     Autotuner.check_disk_cache = lambda tuner, key, configs, benchmark: benchmark()
-    _exercise(ops)
+    _exercise(op, index)
 
 
-def main(file: str, *, parts: int = 15) -> None:
+def _time(op: str, index: int, file: Path) -> None:
+    """Writes the choices for one size of an op into `file`, among variants that are not in its list of broken ones.
+
+    A variant with an illegal access to memory ends the process; it is in `trying` of the file then.
+    """
+    from triton.runtime.autotuner import Autotuner
+
+    said: dict[str, Any] = json.loads(file.read_text())
+    pruned, timed = Autotuner.prune_configs, Autotuner._bench
+
+    def label(tuner: Any, config: Any) -> list[Any]:
+        return [tuner.base_fn.__name__, *_tile(config)]
+
+    def prune(tuner: Any, kwargs: dict[str, Any]) -> list[Any]:
+        return [config for config in pruned(tuner, kwargs) if label(tuner, config) not in said["broken"]]
+
+    def bench(tuner: Any, *args: Any, config: Any, **kwargs: Any) -> Any:
+        file.write_text(json.dumps(said | {"trying": label(tuner, config)}))
+        found = timed(tuner, *args, config=config, **kwargs)
+        torch.cuda.synchronize()
+        return found
+
+    Autotuner.prune_configs, Autotuner._bench = prune, bench
+    with FileLock(file.with_name("gpu.lock")):  # one at a time, however many are ready
+        _exercise(op, index)
+    chosen = {
+        name: {_name(tuner, key): _tile(config) for key, config in tuner.cache.items()} for name, tuner in _tuners()
+    }
+    file.write_text(json.dumps(said | {"trying": None, "chosen": chosen}))
+
+
+def _run(arguments: list[list[str]]) -> list[bool]:
+    """Runs this module with each of these arguments at once; whether each came to its end."""
+    with tempfile.TemporaryFile() as said:
+        command = [sys.executable, "-m", "proxies.ops.tuning"]
+        running = [subprocess.Popen([*command, *each], stdout=said, stderr=said) for each in arguments]
+        return [process.wait() == 0 for process in running]
+
+
+def main(file: str) -> None:
     """Makes the choices for this machine's GPU: variants are compiled side by side, then timed one after the other."""
-    ops = list(ARGUMENTS)
     started = time.monotonic()
-    command = [sys.executable, "-m", "proxies.ops.tuning"]
-    with tempfile.TemporaryFile("w+") as said:
-        compiling = [subprocess.Popen([*command, str(i), str(parts)], stdout=said, stderr=said) for i in range(parts)]
-        failed = sum(process.wait() != 0 for process in compiling)
-        said.seek(0)
-        print(f"compiled in {time.monotonic() - started:.0f} s; {failed} of {parts} failed", said.read()[-3000:])
-    _exercise(ops)
-    chosen: dict[str, dict[str, list[Any]]] = {}
-    for name, tuner in _tuners():
-        for key, config in tuner.cache.items():
-            chosen.setdefault(name, {})[_name(tuner, key)] = _tile(config)
+    sizes = [(op, str(index)) for op in ARGUMENTS for index in range(len(_shapes(op)))]
+    parts = max(1, (os.cpu_count() or 1) // len(sizes))
+    _run([[op, index, str(part), str(parts)] for op, index in sizes for part in range(parts)])
+    print(f"compiled in {time.monotonic() - started:.0f} s", flush=True)
+    kernels: dict[str, dict[str, list[Any]]] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        files = {(op, index): Path(folder) / f"{op}-{index}.json" for op, index in sizes}
+        for path in files.values():
+            path.write_text(json.dumps({"broken": []}))
+        waiting = list(files)
+        while waiting:
+            ended = _run([[*size, str(files[size])] for size in waiting])
+            waiting = [size for size, whole in zip(waiting, ended, strict=True) if not whole]
+            for size in waiting:
+                said = json.loads(files[size].read_text())
+                if not said.get("trying"):
+                    raise RuntimeError(f"{' '.join(size)}: ended before it timed a kernel")
+                print(f"{' '.join(size)}: {said['trying']} ends the process: left out", flush=True)
+                said["broken"].append(said.pop("trying"))
+                files[size].write_text(json.dumps(said))
+        for path in files.values():
+            for name, chosen in json.loads(path.read_text())["chosen"].items():
+                kernels.setdefault(name, {}).update(chosen)
     made = {"gpu": torch.cuda.get_device_name(), "triton": version("triton")}
     made |= {"flash-linear-attention": version("fla-core"), "torch": torch.__version__}
-    kernels = {name: dict(sorted(chosen[name].items())) for name in sorted(chosen)}
+    kernels = {name: dict(sorted(kernels[name].items())) for name in sorted(kernels)}
     Path(file).write_text(json.dumps(made | {"kernels": kernels}, indent=1) + "\n")
     print(f"{sum(map(len, kernels.values()))} choices for {len(kernels)} kernels in {time.monotonic() - started:.0f} s")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        _compile(list(ARGUMENTS), int(sys.argv[1]), int(sys.argv[2]))
-    else:
-        main(sys.argv[1])
+    match sys.argv[1:]:
+        case [op, index, part, parts]:
+            _compile(op, int(index), int(part), int(parts))
+        case [op, index, file]:
+            _time(op, int(index), Path(file))
+        case [file]:
+            main(file)

@@ -1,6 +1,6 @@
 """Tasks that proxies are trained and scored on. Each gives batches for training and held-out rungs for scoring."""
 
-from proxies.tasks.base import Batch, LadderTask, SyntheticTask, Task, permuted, stream
+from proxies.tasks.base import Batch, LadderTask, SyntheticTask, Task, stream
 from proxies.tasks.characters import CharacterTask
 from proxies.tasks.language import LanguageTask
 from proxies.tasks.recall import RecallTask
@@ -8,5 +8,5 @@ from proxies.tasks.suite import TASKS, MixtureTask, recall_task
 
 __all__ = [
     "Batch", "CharacterTask", "LadderTask", "LanguageTask", "MixtureTask", "RecallTask", "SyntheticTask", "TASKS",
-    "Task", "permuted", "recall_task", "stream",
+    "Task", "recall_task", "stream",
 ]  # fmt: skip

@@ -7,6 +7,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import ClassVar, Generic, Literal, Protocol, TypeVar
 
 import torch
@@ -154,11 +155,18 @@ class LadderTask(SyntheticTask, Generic[Settings]):
     def chance(self, rung: str) -> float:
         return 1 / self.answers(self.rungs[rung])
 
-    def blocks(self, seed: int, share: int, device: torch.device) -> Iterator[Batch]:
-        generator = self._stream("train", seed, device)
-        while True:
-            rungs = [self.examples(load, _BLOCK * share, generator) for load in self.settings.loads]
-            yield joined([rung.map(lambda x: x.unflatten(0, (_BLOCK, share))) for rung in rungs])
+    def blocks(self, seed: int, share: int, device: torch.device, grown: int = 0) -> Iterator[Batch]:
+        """As every synthetic task's. The smallest load is there from the start, and all from step `grown` on."""
+        generator, loads = self._stream("train", seed, device), self.settings.loads
+        largest = self.examples(loads[-1], 1, self._stream("shape", seed, device)).labels.shape[-1]
+        for done in count(step=_BLOCK):
+            used = loads if done >= grown else loads[: 1 + len(loads) * done // grown]
+            shares = [len(range(first, share * len(loads), len(used))) for first in range(len(used))]
+            rungs = [
+                self.examples(load, _BLOCK * each, generator).map(lambda x, each=each: x.unflatten(0, (_BLOCK, each)))
+                for load, each in zip(used, shares, strict=True)
+            ]
+            yield joined(rungs, largest)
 
     def held_out(self, part: HeldOut) -> dict[str, Batch]:
         return {
@@ -170,9 +178,9 @@ class LadderTask(SyntheticTask, Generic[Settings]):
         return stream(f"{self.stream_name or self.name} {part}", seed, device)
 
 
-def joined(blocks: Sequence[Batch]) -> Batch:
+def joined(blocks: Sequence[Batch], at_least: int = 0) -> Batch:
     """Blocks [S, B, ...] side by side along B, padded to the most queries: IGNORE at position 0."""
-    most = max(block.labels.shape[-1] for block in blocks)
+    most = max(at_least, *(block.labels.shape[-1] for block in blocks))
 
     def padded(x: Tensor, value: int) -> Tensor:
         return torch.nn.functional.pad(x, (0, most - x.shape[-1]), value=value)
@@ -210,12 +218,3 @@ def query_places(
     log_p = (POWER - 1) * torch.arange(1, num_gaps + 1, device=generator.device).log()
     gumbel = -(-uniform(generator, count, num_gaps).clamp_min(1e-20).log()).log()
     return context + stride * (log_p + gumbel).topk(queries, dim=1).indices  # Gumbel top-k: without replacement
-
-
-def permuted(batch: Batch, generator: torch.Generator) -> Batch:
-    """The batch with each query's labels permuted among the examples: what is learned from it must score at chance."""
-    ignored = batch.labels == IGNORE
-    source = (uniform(generator, *ignored.shape) + ignored).argsort(0)
-    target = ignored.long().argsort(dim=0, stable=True)
-    labels = batch.labels.scatter(0, target, batch.labels.gather(0, source))
-    return Batch(batch.tokens, labels, batch.positions)

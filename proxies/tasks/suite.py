@@ -38,17 +38,17 @@ Figure = TypeVar("Figure")
 
 
 class MixtureTask(SyntheticTask):
-    """Every ladder of a mixture at once; a rung keeps the name it has in its own task."""
+    """Every ladder of a mixture at once, loads growing until step `grown`. A rung keeps the name of its own task."""
 
-    def __init__(self, settings: Mixture) -> None:
-        self.settings = settings
+    def __init__(self, settings: Mixture, grown: int = 0) -> None:
+        self.settings, self.grown = settings, grown
         self.vocab = settings.vocab
         self.num_rungs = settings.num_loads
         self.tasks = {ladder.task: TASKS[ladder.task](ladder) for ladder in settings.ladders}
         self.rungs = {rung: task for task in self.tasks.values() for rung in task.rungs}
 
     def blocks(self, seed: int, share: int, device: torch.device) -> Iterator[Batch]:
-        streams = [task.blocks(seed, share, device) for task in self.tasks.values()]
+        streams = [task.blocks(seed, share, device, self.grown) for task in self.tasks.values()]
         for blocks in zip(*streams, strict=True):
             yield joined([self._named(block, index) for index, block in enumerate(blocks)])
 
@@ -78,4 +78,6 @@ class MixtureTask(SyntheticTask):
 
 def recall_task(settings: Recall | Suite) -> RecallTask | MixtureTask:
     """The task of a protocol's recall: pairs alone, or a mixture."""
-    return MixtureTask(settings.mixture) if isinstance(settings, Suite) else RecallTask(settings)
+    if isinstance(settings, Suite):
+        return MixtureTask(settings.mixture, round(settings.growth * settings.training.steps))
+    return RecallTask(settings)

@@ -43,22 +43,6 @@ def agreement(cells: Sequence[Scored], tie_below: float) -> float:
     return same / total if total else math.nan
 
 
-def ranks(values: Sequence[float]) -> list[float]:
-    """Ranks from 1, equal values with the mean of their places."""
-    order = sorted(values)
-    first = {value: order.index(value) for value in set(values)}
-    return [first[value] + (order.count(value) + 1) / 2 for value in values]
-
-
-def spearman(cells: Sequence[Scored]) -> float:
-    """The rank correlation of RULER and our recall (Pearson's of their ranks); NaN where one does not vary."""
-    x, y = ranks([cell.ruler for cell in cells]), ranks([cell.recall for cell in cells])
-    middle = (len(cells) + 1) / 2
-    x, y = [value - middle for value in x], [value - middle for value in y]
-    spread = math.sqrt(math.fsum(a * a for a in x) * math.fsum(b * b for b in y))
-    return math.fsum(a * b for a, b in zip(x, y, strict=True)) / spread if spread else math.nan
-
-
 def facts(recall: Mapping[Cell, float], bits: Mapping[Cell, float], study: Mapping[str, Any]) -> dict[str, bool | None]:
     """The study's must-hold facts by name: true, false, or None where cells are missing that decide."""
     families = [name for name in study["ruler"] if name != "transformer"]

@@ -16,6 +16,7 @@ from search.calibration.options import DEVICES, PARTS, Bench, Options
 from search.calibration.reference import reference
 from search.calibration.verdict import Row
 from search.progress import WIDTH
+from search.terminal import DEFAULT_STORAGE, Storage
 
 
 def calibrate(
@@ -27,7 +28,7 @@ def calibrate(
     examples: Annotated[int | None, typer.Option(help="Held-out examples, for a short look.")] = None,
     only: Annotated[str, typer.Option(help="Only cells with this in their name, as in 'mamba2 16'.")] = "",
     text: Annotated[str | None, typer.Option(help="Tiny Shakespeare, one file.")] = None,
-    storage: Annotated[str, typer.Option(help="Database URL of the search to read.")] = "sqlite:///plait.db",
+    storage: Storage = DEFAULT_STORAGE,
     name: Annotated[str | None, typer.Option(help="A finished search with the study's designs.")] = None,
     protocol: Annotated[str | None, typer.Option(help="Trains the study's designs under this protocol.")] = None,
     depth: Annotated[int, typer.Option(help="Layers of the study's designs, with --protocol.")] = 24,

@@ -69,7 +69,7 @@ def rows(bench: Bench) -> Iterator[Row]:
 
 def run(settings: Mapping[str, Any], device: "torch.device", say: Say) -> dict[str, Any]:
     """Trains one cell. Raises FloatingPointError when no learning rate stayed finite with every seed."""
-    from proxies.scoring import best_rate
+    from proxies.selection import best_rate
     from proxies.tasks import RecallTask
     from search.calibration.training import Fit, proxy, training
 

@@ -4,10 +4,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from search.calibration.agreement import Cell, Scored, agreement, facts, ordered_pairs, spearman
+from search.calibration.agreement import Cell, Scored, agreement, facts, ordered_pairs
 from search.calibration.options import Bench, Say, failed
 from search.calibration.reference import reference
 from search.calibration.verdict import AGREES, LOWER, SHORT, Row
+from search.rank import spearman
 from space.design import Design
 from space.presets import map_layers
 
@@ -93,7 +94,7 @@ def _agreement_rows(
         return 0.5 if math.isnan(value) else value  # a draw without pairs says nothing either way
 
     def correlation(sample: Sequence[Scored]) -> float:
-        value = spearman(sample)
+        value = spearman([cell.ruler for cell in sample], [cell.recall for cell in sample])
         return 0.0 if math.isnan(value) else value
 
     whole, ranked = bootstrap(cells, share, draws=DRAWS), bootstrap(cells, correlation, draws=DRAWS)

@@ -1,5 +1,6 @@
-"""The database, the only truth about a search: `writer` and `reader` open it, `queries` reads, `recorder` writes."""
+"""The database, the only truth about a search: `writer` and `reader` open it, `queries` reads, `recorder` writes;
+`shown` is its URL without the password."""
 
-from search.store.session import reader, writer
+from search.store.session import reader, shown, writer
 
-__all__ = ["reader", "writer"]
+__all__ = ["reader", "shown", "writer"]

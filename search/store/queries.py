@@ -9,16 +9,20 @@ from sqlalchemy.orm import Session
 
 from search.store.pareto import non_dominated, num_better
 from search.store.place import LEASE_SECONDS
+from search.store.probability import front_probability
 from search.store.tables import COMPLETE, FINISHED, INFEASIBLE, RUNNING, STATES, Evaluation, Rung, Search
 from space.design import Design
 
-SOLVED = 0.9
-"""Recall that pure attention must reach, and some pure backbone must not, for a search's scores to mean anything."""
+SEEDS_OF = {"recall": "recall", "recall_low": "recall", "lm_bits_per_byte": "lm_bits_per_byte"}
+"""Whose scores by seed say how sure an objective is; the others are the same for every seed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSummary:
-    """A search, what defines it, and how many of its evaluations are in each state."""
+    """A search, what defines it, and how many of its evaluations are in each state.
+
+    `confirms` names the search whose front it trains again, if it does.
+    """
 
     id: int
     name: str
@@ -29,6 +33,7 @@ class SearchSummary:
     config: Mapping[str, Any]
     objectives: Mapping[str, str]
     trials: int
+    confirms: str | None
     counts: Mapping[str, int]
     driver: str | None
     driver_expires: float | None
@@ -119,6 +124,14 @@ def search_names(session: Session) -> list[str]:
     return list(session.scalars(select(Search.name).order_by(Search.created.desc(), Search.id.desc())))
 
 
+def confirmations(session: Session, name: str) -> list[str]:
+    """The searches that train the front of the search `name` again, the oldest first."""
+    rows = session.scalars(
+        select(Search.name).where(Search.config["confirms"].as_string() == name).order_by(Search.created, Search.id)
+    )
+    return list(rows)
+
+
 def search_summary(session: Session, name: str) -> SearchSummary:
     """The search `name`. Raises ValueError naming those there are."""
     search = session.scalar(select(Search).where(Search.name == name))
@@ -137,6 +150,7 @@ def search_summary(session: Session, name: str) -> SearchSummary:
         config=search.config,
         objectives=search.config["objectives"],
         trials=search.config["trials"],
+        confirms=search.config.get("confirms"),
         counts=counts,
         driver=search.driver,
         driver_expires=search.driver_expires,
@@ -217,6 +231,30 @@ def front(session: Session, name: str) -> list[EvaluationRow]:
         some = select(*_FIELDS, _LAST).where(Evaluation.id.in_(kept[start : start + _MOST_NAMED]))
         found |= {row.id: _row(row) for row in session.execute(some)}
     return [found[number] for number in kept]
+
+
+def probabilities(session: Session, name: str) -> dict[int, float]:
+    """How probable it is that each complete evaluation of the search `name` is on its front, by the evaluation's id.
+
+    Its seeds are drawn again; without scores by seed an evaluation counts as certain.
+    """
+    objectives = search_summary(session, name).objectives
+    rows = session.execute(
+        select(Evaluation.id, Evaluation.details["scores"], *(_value(metric) for metric in objectives))
+        .join(Search)
+        .where(Search.name == name, Evaluation.state == COMPLETE, *(_value(m).is_not(None) for m in objectives))
+        .order_by(Evaluation.number)
+    ).all()
+    designs = []
+    for row in rows:
+        scores, samples = row[1] or {}, []
+        for (metric, direction), value in zip(objectives.items(), row[2:], strict=True):
+            seeds = scores.get(SEEDS_OF.get(metric, "")) or [value]
+            middle = sum(seeds) / len(seeds)
+            sign = -1 if direction == "max" else 1
+            samples.append([sign * (value + seed - middle) for seed in seeds])
+        designs.append(samples)
+    return dict(zip((row[0] for row in rows), front_probability(designs), strict=True))
 
 
 def histories(
@@ -308,42 +346,13 @@ def details(session: Session, evaluation: int) -> tuple[Mapping[str, Any], str |
     return row.details, row.traceback
 
 
-def control_warnings(session: Session, name: str) -> list[str]:
-    """What is wrong with the controls: sentences, none when all is well or the controls have not finished.
-
-    Pure attention must reach recall SOLVED, and one of the pure backbones must stay below it.
-    """
-    solved, weak = [], []
-    for row in evaluations(session, name, (COMPLETE,)):
-        if row.origin != "anchor" or row.recall is None:
-            continue
-        design = Design.parse(row.design)
-        if design.num_full == design.depth:
-            solved.append(row.recall)
-        elif len(set(design.layers)) == 1 and design.backbones:
-            weak.append(row.recall)
-    warnings = []
-    if solved and max(solved) < SOLVED:
-        warnings.append(
-            f"Control failed: pure attention reached recall {max(solved):.2f}, not {SOLVED}: "
-            "the training is too short or the task too hard, and the ranking may be noise."
-        )
-    if weak and min(weak) >= SOLVED:
-        warnings.append(
-            f"Control failed: every pure backbone reached recall {SOLVED}: the task is too easy to tell designs apart."
-        )
-    return warnings
-
-
 def _row(row: Row[Any], skip: tuple[str, ...] = ()) -> EvaluationRow:
     return EvaluationRow(**{key: value for key, value in row._mapping.items() if key not in skip})
 
 
 __all__ = [
-    "COMPLETE", "FINISHED", "INFEASIBLE", "RUNNING", "SOLVED", "STATES",
+    "COMPLETE", "FINISHED", "INFEASIBLE", "RUNNING", "STATES",
     "EvaluationRow", "History", "RungRow", "SearchSummary",
-    "busy_share", "control_warnings",
-    "details", "evaluations", "false_prunes", "find_design", "front", "histories", "results",
-    "rung_values", "rungs",
-    "search_names", "search_summary",
+    "busy_share", "confirmations", "details", "evaluations", "false_prunes", "find_design", "front", "histories",
+    "probabilities", "results", "rung_values", "rungs", "search_names", "search_summary",
 ]  # fmt: skip

@@ -38,7 +38,7 @@ class Definition:
     protocol_digest: str
     config: Mapping[str, Any]
     version: str
-    fixed: tuple[str, ...] = ("objectives", "deployment")
+    fixed: tuple[str, ...] = ("objectives", "deployment", "confirms")
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,12 @@
 """Opening the database: once for writing, where the schema is made or brought up to date under a lock, or read-only.
 
 SQLite runs in write-ahead mode, so readers never wait for the writer. PostgreSQL URLs use psycopg:
-`postgresql+psycopg://user:password@host/name`.
+`postgresql+psycopg://user:password@host/name`. A password may stay out of the URL: it is read from the file that
+PLAIT_PASSWORD_FILE names, or libpq finds it. No message shows one.
 """
 
+import os
+import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -18,6 +21,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from search.store.tables import Base
 
 BUSY_SECONDS = 10
+PASSWORD_FILE = "PLAIT_PASSWORD_FILE"
 _SCHEMA_LOCK = 0x706C616974  # 'plait', the key of PostgreSQL's advisory lock
 MIGRATIONS = Path(__file__).parent / "migrations"
 
@@ -60,17 +64,33 @@ def reader(url: str) -> Engine:
     return engine
 
 
+def shown(url: str) -> str:
+    """A database URL as it may be printed and kept: *** in place of passwords, also where it is not a valid URL."""
+    without = re.sub(r"((?://|^)[^:/@]*:)(?!//).*@", r"\1***@", url, flags=re.DOTALL)
+    return re.sub(r"([?&]\w*password=)[^&]*", r"\1***", without)
+
+
 def _parse(url: str) -> URL:
     try:
         place = make_url(url)
-    except ArgumentError:
-        raise ValueError(f"storage = {url!r}: must be a database URL such as sqlite:///plait.db") from None
+    except (ArgumentError, ValueError):
+        raise ValueError(f"storage = {shown(url)!r}: must be a database URL such as sqlite:///plait.db") from None
     if place.get_backend_name() not in ("sqlite", "postgresql"):
-        raise ValueError(f"storage = {url!r}: must start with sqlite:/// or postgresql+psycopg://")
+        raise ValueError(f"storage = {shown(url)!r}: must start with sqlite:/// or postgresql+psycopg://")
     if place.drivername == "postgresql":
         place = place.set(drivername="postgresql+psycopg")
-    if _is_sqlite(place) and place.database in (None, "", ":memory:"):
-        raise ValueError(f"storage = {url!r}: must name a file, such as sqlite:///plait.db")
+    if _is_sqlite(place):
+        if place.database in (None, "", ":memory:"):
+            raise ValueError(f"storage = {url!r}: must name a file, such as sqlite:///plait.db")
+        return place
+    if "@" in (place.host or ""):
+        raise ValueError(f"storage = {shown(url)!r}: @ in a password must be written %40")
+    file = os.environ.get(PASSWORD_FILE)
+    if file and place.password is None:
+        try:
+            place = place.set(password=Path(file).read_text(encoding="utf-8").strip())
+        except (OSError, UnicodeDecodeError) as error:
+            raise ValueError(f"{PASSWORD_FILE} = {file!r}: cannot be read: {error}") from None
     return place
 
 
@@ -79,7 +99,7 @@ def _is_sqlite(place: URL) -> bool:
 
 
 def _refused(place: URL, reason: str) -> ValueError:
-    return ValueError(f"storage = {place.render_as_string(hide_password=True)!r}: {reason}")
+    return ValueError(f"storage = {shown(place.render_as_string(hide_password=True))!r}: {reason}")
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from dashboard.charts import FAMILIES, MEBIBYTE, drawable, front_figure
 from space import BACKBONES, Design
 
 COLUMNS = ["design", "digest", "strip", "family", "num_full", "recall", "recall_low", "recall_high",
-           "lm_bits_per_byte", "memory_bytes", "parameters", "state", "on_front"]  # fmt: skip
+           "lm_bits_per_byte", "memory_bytes", "parameters", "probability", "state", "on_front"]  # fmt: skip
 
 
 def frame(*rows: tuple[str, float, float, bool]) -> pd.DataFrame:
@@ -16,7 +16,7 @@ def frame(*rows: tuple[str, float, float, bool]) -> pd.DataFrame:
     for text, recall, memory, on_front in rows:
         design = Design.parse(text)
         data.append([text, design.digest, design.strip, design.family, design.num_full, recall, recall - 0.02,
-                     recall + 0.03, 2.0, memory * MEBIBYTE, 1000, "complete", on_front])  # fmt: skip
+                     recall + 0.03, 2.0, memory * MEBIBYTE, 1000, 0.75, "complete", on_front])  # fmt: skip
     return pd.DataFrame(data, columns=COLUMNS)
 
 

@@ -40,3 +40,11 @@ def test_a_bad_field_is_refused_by_name_value_and_range(overrides: dict, message
 def test_an_unknown_protocol_is_refused() -> None:
     with pytest.raises(ValueError, match="protocol = 'slow': must be one of quick"):
         named("slow")
+
+
+def test_seeds_start_where_they_are_told_and_fresh_ones_follow() -> None:
+    training = named("screen", {"recall": {"training": {"first_seed": 7, "learning_rates": [1e-3]}}}).recall.training
+    assert (list(training.seeds), list(training.fresh)) == ([7, 8], [9, 10, 11])
+    assert training.replicas == [(1e-3, 7), (1e-3, 8)]
+    with pytest.raises(ValueError, match=r"first_seed = -1: must be a whole number in 0\.\."):
+        named("quick", {"recall": {"training": {"first_seed": -1}}})

@@ -1,10 +1,10 @@
-"""Scores by hand: capacities and areas of ladders, and intervals and fronts from seeds."""
+"""Scores by hand: capacities and areas of ladders, and intervals from seeds."""
 
 import math
 
 import pytest
 
-from proxies.scoring import area, bootstrap, capacity, front_probability, mean, solved_share
+from proxies.scoring import area, bootstrap, capacity, mean, solved_share
 
 NAN = float("nan")
 
@@ -87,23 +87,3 @@ def test_the_bootstrap_takes_whole_ladders() -> None:
     found = bootstrap(curves, of_mean)
     assert found.mean == pytest.approx(4 * 2**0.2)  # the mean curve falls from 1.0 to 0.5
     assert (found.low, found.high) == (pytest.approx(4 * 2**0.1), 16)
-
-
-def test_a_front_of_single_seeds_is_certain() -> None:
-    points = [(0.0, 3.0), (1.0, 1.0), (1.0, 2.0), (3.0, 0.0), (1.0, 1.0), (4.0, 4.0)]
-    assert front_probability([[point] for point in points]) == [1, 1, 0, 1, 1, 0]
-
-
-def test_front_probability_by_hand() -> None:
-    # The first mean is 0, 1/2 or 1 with probabilities 1/4, 1/2, 1/4 beside a certain 1/2; equal points are both kept.
-    first, second = front_probability([[(0.0, 1.0), (1.0, 1.0)], [(0.5, 1.0)]], draws=4000)
-    assert first == pytest.approx(0.75, abs=0.03) and second == pytest.approx(0.75, abs=0.03)
-    # A design with less memory is never dominated; the other is on the front when it recalls better.
-    cheap, dear = front_probability([[(0.5, 1.0)], [(0.0, 2.0), (1.0, 2.0)]], draws=4000)
-    assert cheap == 1 and dear == pytest.approx(0.25, abs=0.03)
-
-
-def test_front_probability_depends_on_its_seed_alone() -> None:
-    designs = [[(0.0, 1.0), (1.0, 1.0)], [(0.4, 1.0), (0.5, 1.0)]]
-    assert front_probability(designs, draws=50) == front_probability(designs, draws=50)
-    assert front_probability(designs, draws=50) != front_probability(designs, draws=50, seed=1)

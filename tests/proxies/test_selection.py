@@ -41,6 +41,18 @@ def test_the_score_is_that_of_fresh_seeds_on_sealed_data() -> None:
         assert figures[:3] == pytest.approx(details["by_seed"][rung], abs=1e-6)
 
 
+def test_each_seed_s_own_scores_are_kept_and_seeds_start_where_the_protocol_says() -> None:
+    settings = protocol(replace(SWEEP, first_seed=4))
+    report = evaluate(DESIGN, settings, CORPUS)
+    assert report.details["recall"]["seeds"] == [6, 7, 8]
+    first = evaluate(DESIGN, protocol(SWEEP), CORPUS)
+    assert first.details["recall"]["by_seed"] != report.details["recall"]["by_seed"]
+    for name, figures in report.details["scores"].items():
+        assert sum(figures) / len(figures) == pytest.approx(report.metrics[name])
+    by_rung = report.details["recall"]["by_seed"].values()
+    assert report.details["scores"]["recall"] == pytest.approx([sum(seed) / 2 for seed in zip(*by_rung, strict=True)])
+
+
 def test_before_the_end_nothing_is_trained_beyond_the_sweep() -> None:
     report = evaluate(DESIGN, protocol(SWEEP), CORPUS, on_rung=lambda report: False)
     assert report.details["recall"]["seeds"] == [0, 1]

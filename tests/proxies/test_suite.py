@@ -28,7 +28,7 @@ from proxies.ladders import (
     StateTracking,
 )
 from proxies.protocol import Training, named
-from proxies.tasks import TASKS, Batch, LadderTask, MixtureTask, RecallTask, permuted
+from proxies.tasks import TASKS, Batch, LadderTask, MixtureTask, RecallTask
 from proxies.tasks.base import IGNORE, HeldOut
 from proxies.trainer import Trainer
 from space.design import Design
@@ -201,14 +201,6 @@ class TestTask:
                 assert task.examples(load, 3, generator).tokens.shape == (3, task.settings.length)
 
     @every_task
-    def test_permuted_labels_cannot_be_solved(self, name: str) -> None:
-        task = build(VARIANTS[name])
-        for rung, load in task.rungs.items():
-            batch = permuted(many(task, load, 1000), torch.Generator().manual_seed(1))
-            assert torch.equal(batch.labels.sort(0).values, many(task, load, 1000).labels.sort(0).values)
-            assert solved(task, load, batch) == pytest.approx(task.chance(rung), abs=0.06)
-
-    @every_task
     def test_streams_repeat_exactly_and_never_meet(self, name: str) -> None:
         task = build(VARIANTS[name])
         share = task.num_rungs * 2
@@ -259,12 +251,6 @@ def test_accuracy_leaves_out_what_is_not_scored() -> None:
     assert task.metric(logits.unsqueeze(0), labels).tolist() == [pytest.approx(2 / 3)]
 
 
-def test_permuted_labels_stay_where_labels_are() -> None:
-    batch = Batch(torch.zeros(3, 4), torch.tensor([[1, IGNORE], [2, 4], [3, 5]]), torch.zeros(3, 2))
-    seen = {tuple(permuted(batch, torch.Generator().manual_seed(seed)).labels.flatten().tolist()) for seed in range(99)}
-    assert len(seen) == 12 and all(labels[1] == IGNORE and {labels[3], labels[5]} == {4, 5} for labels in seen)
-
-
 def test_pairs_have_the_examples_of_the_protocol_s_recall() -> None:
     recall = replace(named("quick").recall, filler="random")
     pairs = Pairs(vocab=recall.vocab, length=recall.length, loads=recall.pairs, filler=recall.filler)
@@ -277,6 +263,20 @@ def test_every_pair_of_k_hop_is_there_at_every_load() -> None:
     for load in (1, 4):
         tokens = many(task, load, 50).tokens
         assert (tokens[:, :16] > 0).all() and (tokens[:, 16:] > 0).sum(1).tolist() == [2] * 50
+
+
+def test_loads_come_in_one_after_the_other_while_they_grow() -> None:
+    """Four examples a step: 2, then 2 and 3, then all of 2, 3 and 4; the shapes are those of the largest load."""
+    ladder = Pairs(vocab=16, length=16, loads=(2, 3, 4), num_examples=8)
+    task = MixtureTask(Mixture(ladders=(ladder,)), grown=192)
+    loads = {
+        step: sorted((batch.labels != IGNORE).sum(1).tolist())
+        for step, batch in enumerate(islice(task.training(0, 6), 260))
+    }
+    assert {tuple(loads[step]) for step in range(64)} == {(2,) * 6}
+    assert {tuple(loads[step]) for step in range(64, 128)} == {(2, 2, 2, 3, 3, 3)}
+    assert {tuple(loads[step]) for step in range(128, 260)} == {(2, 2, 3, 3, 4, 4)}
+    assert {batch.labels.shape for batch in islice(task.training(0, 6), 200)} == {torch.Size([6, 4])}
 
 
 def test_overwrite_writes_some_keys_once_and_some_often() -> None:

@@ -8,7 +8,8 @@ import torch
 
 from proxies.evaluate import evaluate, rungs
 from proxies.protocol import named
-from proxies.scoring import best_rate, interval
+from proxies.scoring import interval
+from proxies.selection import best_rate
 from proxies.tasks import RecallTask
 from proxies.text import Corpus
 from proxies.trainer import Trainer

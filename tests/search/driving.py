@@ -50,7 +50,12 @@ def noise(design: Design, *words: object) -> float:
 
 
 def drive(
-    config: SearchConfig, engine: Engine, score: Score = scores, num_slots: int = 1, kill_after: int | None = None
+    config: SearchConfig,
+    engine: Engine,
+    score: Score = scores,
+    num_slots: int = 1,
+    kill_after: int | None = None,
+    details: Callable[[Any], Mapping[str, Any]] = lambda metrics: {},
 ) -> Driver:
     """Runs the search; workers take turns, a rung each. After `kill_after` rungs it ends as kill -9 would end it."""
     recorder = Recorder.open(engine, definition(config))
@@ -64,7 +69,8 @@ def drive(
             break
         lease, rung = running.pop(0)
         budget = config.proxy.rungs[rung]
-        outcome = Outcome(rung, budget, budget == 1, score(lease.design, budget), {}, worker="here:1")
+        found = score(lease.design, budget)
+        outcome = Outcome(rung, budget, budget == 1, found, details(found), worker="here:1")
         if driver.measured(lease.evaluation, outcome):
             running.append((lease, rung + 1))
         measured += 1

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 from search.cli import app
 from search.config import SearchConfig
 from search.driver import design_costs
-from search.store import queries, writer
+from search.store import controls, writer
 from search.store.recorder import Definition, Recorder
 from space import Design
+from tests.search.driving import definition
 
 TINY = Path(__file__).with_name("tiny.toml")
 SCORES = {"4xfull": 0.99, "4xgla": 0.4, "4xgla+full@3": 0.9, "4xretnet": 0.3}
@@ -42,7 +43,9 @@ def storage(tmp_path: Path) -> str:
         lease = recorder.lease(design, "anchor", costs)
         assert lease is not None
         scores = {"recall": recall, "recall_low": recall - 0.01, "recall_high": recall + 0.01, "lm_bits_per_byte": 3.0}
-        recorder.finish(lease.evaluation, "complete", scores, {}, 1.0)
+        scores |= {"leak_blind": 0.0, "leak_seen": 0.0}
+        seeds = {"recall": [recall - 0.1, recall + 0.1] if text == "4xgla+full@3" else [recall, recall]}
+        recorder.finish(lease.evaluation, "complete", scores, {"scores": seeds}, 1.0)
     recorder.close()
     return url
 
@@ -97,12 +100,18 @@ def test_the_front_has_the_same_designs_in_every_format(storage: str) -> None:
     code, text, _ = plait("front", "quick", "--storage", storage, "--format", "json")
     rows = json.loads(text)
     assert code == 0 and [row["design"] for row in rows] == ["4xfull", "4xgla+full@3", "4xgla"]
+    # 4xgla+full@3 has two seeds, 0.8 and 1.0: in one draw of four 4xfull is behind it, and it is never behind 4xgla
+    probability = {row["design"]: row["front_probability"] for row in rows}
+    assert probability["4xgla+full@3"] == probability["4xgla"] == 1
+    assert probability["4xfull"] == pytest.approx(0.75, abs=0.05)
     keys = {"design", "digest", "recall", "recall_low", "recall_high", "lm_bits_per_byte", "memory_bytes", "parameters"}
     assert all(keys <= row.keys() for row in rows)
     _, text, _ = plait("front", "quick", "--storage", storage, "--format", "csv")
     assert [row["digest"] for row in csv.DictReader(io.StringIO(text))] == [row["digest"] for row in rows]
     _, text, _ = plait("front", "quick", "--storage", storage)
     assert all(row["digest"][:8] in text for row in rows)
+    assert text.startswith("Front: 3 designs of quick\n") and max(map(len, text.splitlines())) <= 80
+    assert [line.split()[-1] for line in text.splitlines()[1:]] == ["p", *(f"{p:.2f}" for p in probability.values())]
     assert plait("front", "quick", "--storage", storage, "--format", "xml")[0] == 2
 
 
@@ -137,6 +146,26 @@ def test_init_writes_a_file_that_run_reads_and_never_overwrites(tmp_path: Path) 
 def test_status_counts_and_names_a_failed_control(storage: str) -> None:
     code, text, _ = plait("status", "--storage", storage)
     assert code == 0 and "quick: 4 of 20 finished (4 complete)" in text and "Control" not in text
+    assert "controls: attention recalls 0.99 of pairs, weakest backbone 0.30, the test leaks nothing" in text
+
+
+@pytest.mark.parametrize(
+    ("leak", "words"),
+    [
+        ({"leak_blind": 0.25}, "answers are right 25% beyond chance where nothing is there to recall"),
+        ({"leak_seen": 0.5}, "50% of the sealed test, beyond chance, is in training"),
+    ],
+)
+def test_a_test_that_leaks_is_named_on_the_first_screen(storage: str, leak: dict[str, float], words: str) -> None:
+    config = SearchConfig(name="leaky")
+    recorder = Recorder.open(writer(storage), definition(config))
+    lease = recorder.lease(Design.parse("4xfull"), "anchor", design_costs(config, Design.parse("4xfull")))
+    assert lease is not None
+    metrics = {"recall": 1.0, "leak_blind": 0.0, "leak_seen": 0.0, **leak}
+    recorder.finish(lease.evaluation, "complete", metrics, {}, 1.0)
+    text = plait("status", "leaky", "--storage", storage)[1]
+    assert "controls: attention recalls 1.00 of pairs, the test leaks\n" in text
+    assert f"Control failed: the test leaks: {words}: recall means little." in text
 
 
 def test_the_tiny_search_is_valid_and_a_failed_control_is_named(tmp_path: Path) -> None:
@@ -156,5 +185,18 @@ def test_the_tiny_search_is_valid_and_a_failed_control_is_named(tmp_path: Path) 
         recorder.fail(lease.evaluation, "non_finite: step 3", "", 1.0)
     assert "2 × non_finite: step 3" in plait("status", "tiny", "--storage", url)[1]
     with Session(writer(url)) as session:
-        (warning,) = queries.control_warnings(session, "tiny")
-    assert warning.startswith("Control failed: pure attention reached recall 0.20, not 0.9")
+        (warning,) = controls.warnings(session, "tiny")
+    assert warning.startswith("Control failed: pure attention reached recall 0.20 of pairs, not 0.9")
+
+
+def test_the_database_may_be_named_by_the_environment(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLAIT_STORAGE", storage)
+    assert "quick: 4 of 20 finished" in plait("status")[1]
+    assert plait("status", "--storage", "sqlite:///missing.db")[0] == 2
+
+
+def test_a_command_that_cannot_open_its_database_does_not_print_the_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PLAIT_STORAGE", "postgresql://me:geheim@127.0.0.1:1/plait")
+    for words in (["run", "--trials", "1"], ["status"], ["doctor"], ["front", "quick"]):
+        code, text, errors = plait(*words)
+        assert code == 2 and "me:***@127.0.0.1" in errors and "geheim" not in text + errors

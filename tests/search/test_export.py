@@ -17,6 +17,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from search.export import export, read
 from search.export.fla import MODELS, fla_config
 from space import BACKBONES, SCALES, Design, Scale, cost
+from space.cost import matched
 from tests.strategies import designs
 
 SCALE = SCALES["340m"]
@@ -174,6 +175,18 @@ def test_the_readme_says_what_it_is_and_how_it_scored(tmp_path: Path) -> None:
     for said in ("LFLL", "| recall | 0.91 (0.88 to 0.93) |", "| lm_bits_per_byte | 2.5 |", "| search | first |", "MiB"):
         assert said in text
     assert "recall_low" not in text
+
+
+@pytest.mark.parametrize("text", ["2xretnet", "2xgla+full@1", "2xgla:heads=8", "2xkda:expand_v=2.0"])
+def test_a_design_of_equal_state_is_exported_in_the_shape_it_was_scored_in(text: str) -> None:
+    design, scale = Design.parse(text), matched(None, SCALE, "state")
+    config = fla_config(design, scale)
+    assert read(config) == design and config["plait"]["scale"]["state_bytes"] == 4 * 1024 * 128
+    assert config != fla_config(design, SCALE)
+    heads, keys = config["num_heads"], config.get("expand_k", 1) * 1024
+    keys = config.get("head_dim", keys / heads) * heads
+    values = config["expand_v"] * (keys if "head_dim" in config else 1024)
+    assert 4 * keys * values / heads == 4 * 1024 * 128
 
 
 def test_dimensions_of_another_scale_are_written() -> None:

@@ -1,6 +1,7 @@
 """The store: one schema, one writer, nothing lost."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -8,11 +9,14 @@ from pathlib import Path
 from threading import Timer
 
 import pytest
-from sqlalchemy import Engine, event, text
+from sqlalchemy import Engine, event, make_url, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session
 
-from search.store import queries, reader, writer
+from proxies.text import Corpus
+from search.config import SearchConfig
+from search.runner import definition as kept_of
+from search.store import queries, reader, shown, writer
 from search.store.place import driver_token
 from search.store.recorder import MAX_ATTEMPTS, Definition, Recorder
 from search.store.transaction import transaction
@@ -150,3 +154,78 @@ def test_eight_processes_open_a_new_file_and_all_succeed(tmp_path: Path) -> None
 def test_a_storage_that_cannot_be_opened_is_named(url: str) -> None:
     with pytest.raises(ValueError, match="storage = "):
         writer(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "printed"),
+    [
+        ("postgresql://me:geheim@host/plait", "postgresql://me:***@host/plait"),
+        ("postgresql://me:geh:ei/m@host/plait", "postgresql://me:***@host/plait"),
+        ("postgresql://me:ge@heim@host/plait", "postgresql://me:***@host/plait"),
+        ("postgresql://:geheim@host/plait", "postgresql://:***@host/plait"),
+        ("postgresql://me@host/plait?password=geheim&port=1", "postgresql://me@host/plait?password=***&port=1"),
+        ("postgresql://me@host/plait?port=1&sslpassword=geheim", "postgresql://me@host/plait?port=1&sslpassword=***"),
+        ("me:geheim@host/plait", "me:***@host/plait"),
+        ("postgresql://me@host/plait", "postgresql://me@host/plait"),
+        ("sqlite:///folder/a@b.db", "sqlite:///folder/a@b.db"),
+    ],
+)
+def test_a_printed_url_has_no_password_and_is_otherwise_the_same(url: str, printed: str) -> None:
+    assert shown(url) == printed
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://me:geheim@127.0.0.1/plait",
+        "postgresql://me:geheim@127.0.0.1:port/plait",
+        "postgresql://me:geheim@127.0.0.1:1/plait",
+        "postgresql://me@127.0.0.1:1/plait?password=geheim",
+        "postgresql://me:not%20ge@heim@127.0.0.1:1/plait",
+        "postgresql+nodriver://me:geheim@127.0.0.1/plait",
+        "me:geheim@127.0.0.1/plait",
+    ],
+)
+def test_no_error_prints_a_password(url: str) -> None:
+    for opened in (writer, reader):
+        with pytest.raises(ValueError, match=r"^storage = .*\*\*\*") as refused:
+            opened(url)
+        assert "heim" not in str(refused.value)
+
+
+def test_what_is_kept_of_a_search_has_no_password(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("abc " * 20_000)
+    config = SearchConfig(storage="postgresql://me:geheim@host/plait")
+    kept = kept_of(config, Corpus.load(str(tmp_path / "text"))).config
+    assert kept["storage"] == "postgresql://me:***@host/plait" and "geheim" not in str(kept)
+
+
+class TestThePasswordFile:
+    @pytest.fixture
+    def file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        path = tmp_path / "password"
+        path.write_text("ge:h@im\n")
+        monkeypatch.setenv("PLAIT_PASSWORD_FILE", str(path))
+        return path
+
+    @pytest.mark.skipif("PLAIT_TEST_POSTGRES" not in os.environ, reason="PLAIT_TEST_POSTGRES names no database")
+    def test_it_opens_a_database_whose_url_has_no_password(self, file: Path) -> None:
+        url = make_url(os.environ["PLAIT_TEST_POSTGRES"])
+        password = str(url.password or "ge:h@im")  # asked for where the server of the tests asks for one
+        file.write_text(password + "\n")
+        engine = writer(url._replace(password=None).render_as_string())
+        assert engine.url.password == password and password not in repr(engine)
+
+    def test_a_password_in_the_url_comes_first(self, file: Path) -> None:
+        file.unlink()
+        with pytest.raises(ValueError, match="cannot be opened: connection"):
+            writer("postgresql://me:other@127.0.0.1:1/plait")
+
+    def test_a_missing_one_is_named(self, file: Path) -> None:
+        file.unlink()
+        with pytest.raises(ValueError, match=f"^PLAIT_PASSWORD_FILE = {re.escape(repr(str(file)))}: cannot be read"):
+            writer("postgresql://me@127.0.0.1:1/plait")
+
+    def test_sqlite_needs_none(self, file: Path, tmp_path: Path) -> None:
+        file.unlink()
+        writer(f"sqlite:///{tmp_path}/a.db").dispose()

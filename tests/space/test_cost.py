@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from space import BACKBONES, MIXERS, SCALES, Design, Scale, cost
-from space.cost import matched
+from space.cost import layer_shapes, matched
 from tests.strategies import designs
 
 MIB = 1 << 20
+MATRIX = [backbone for backbone in BACKBONES if backbone != "hgrn"]
 LARGE = Scale(name="large", width=2048, heads=32, state_heads=8, mlp_dim=5632, vocab=32000)
 
 
@@ -130,7 +131,7 @@ def test_a_batch_multiplies_memory_and_nothing_else(design: Design, batch: int) 
     assert many.parameters == one.parameters
 
 
-@pytest.mark.parametrize("backbone", [name for name in BACKBONES if name != "hgrn"])
+@pytest.mark.parametrize("backbone", MATRIX)
 def test_matrix_states_are_float32_whatever_the_dtype(backbone: str) -> None:
     spec = MIXERS[backbone]
     shape = spec.shape(LARGE, {})
@@ -171,6 +172,8 @@ def test_scales_are_checked() -> None:
         Scale(name="x", width=64, heads=3, state_heads=1, mlp_dim=1, vocab=1)
     with pytest.raises(ValueError, match="scale vocab = 0"):
         Scale(name="x", width=64, heads=1, state_heads=1, mlp_dim=1, vocab=0)
+    with pytest.raises(ValueError, match="scale state_bytes = 0"):
+        Scale(name="x", width=64, heads=1, state_heads=1, mlp_dim=1, vocab=1, state_bytes=0)
 
 
 @pytest.mark.parametrize("text", ["12xgla", "12xretnet+full@5,11", "12xgated_deltanet+full@3", "12xhgrn", "12xmamba2"])
@@ -186,5 +189,56 @@ def test_at_equal_parameters_only_the_mlps_differ(text: str) -> None:
 def test_attention_is_its_own_match_and_an_unknown_match_is_refused() -> None:
     design, scale = Design.parse("4xfull"), SCALES["340m"]
     assert matched(design, scale, "parameters") == matched(design, scale, "width") == scale
-    with pytest.raises(ValueError, match="match = 'state': must be one of width, parameters"):
-        matched(design, scale, "state")
+    with pytest.raises(ValueError, match="match = 'depth': must be one of width, parameters, state"):
+        matched(design, scale, "depth")
+
+
+SMALL = Scale(name="small", width=32, heads=1, state_heads=1, mlp_dim=64, vocab=32)
+
+
+@pytest.mark.parametrize("scale", [SMALL, *SCALES.values()], ids=lambda scale: scale.name)
+@pytest.mark.parametrize("backbone", MATRIX)
+def test_at_equal_state_every_matrix_backbone_keeps_as_many_bytes_a_layer(backbone: str, scale: Scale) -> None:
+    design = Design.parse(f"4x{backbone}+full@1+window:size=8@2")
+    same = matched(design, scale, "state")
+    (linear, full, window, _), spec = layer_shapes(design, same), MIXERS[backbone]
+    assert spec.state_bytes(linear, 2) == 4 * scale.width**2 // scale.state_heads
+    assert cost(design, same).state_bytes == 2 * (spec.state_bytes(linear, 2) + spec.conv_bytes(linear, 2))
+    assert (full, window) == layer_shapes(design, scale)[1:3]
+    assert cost(design, same).kv_bytes == cost(design, scale).kv_bytes
+
+
+@pytest.mark.parametrize("backbone", ["deltanet", "gated_deltanet", "hgrn2", "kda"])
+def test_the_reference_state_is_what_most_backbones_have_as_they_are(backbone: str) -> None:
+    design = Design.parse(f"2x{backbone}")
+    assert layer_shapes(design, matched(None, LARGE, "state")) == layer_shapes(design, LARGE)
+
+
+@pytest.mark.parametrize(
+    ("layer", "heads", "key_dim", "value_dim"),
+    [
+        ("retnet", 16, 128, 256),
+        ("gla:conv=on", 4, 256, 512),
+        ("gla:heads=8", 8, 256, 256),  # eight heads were asked for: the keys change
+        ("deltanet:heads=16", 16, 256, 128),
+        ("gated_deltanet:expand_v=2.0", 16, 128, 256),
+        ("mamba2:heads=16", 16, 128, 256),
+    ],
+)
+def test_at_equal_state_what_a_design_names_stays(layer: str, heads: int, key_dim: int, value_dim: int) -> None:
+    (shape,) = layer_shapes(Design.parse(f"1x{layer}"), matched(None, LARGE, "state"))
+    assert (shape.heads, shape.key_dim, shape.value_dim) == (heads, key_dim, value_dim)
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        ("hgrn", r"must have 2097152 bytes at this scale, the nearest it can have is 65536 with expand_ratio = 8"),
+        ("mamba2:state=16", r"must have 2097152 bytes at this scale, the nearest it can have is 262144$"),
+        ("gla:heads=3", r"gla heads = 3: must divide 2048"),
+    ],
+)
+def test_a_layer_that_cannot_have_the_state_is_refused_with_the_nearest(layer: str, message: str) -> None:
+    design = Design.parse(f"1x{layer}")
+    with pytest.raises(ValueError, match=rf"layer 0 of .* at scale large: .*{message}"):
+        cost(design, matched(design, LARGE, "state"))

@@ -1,0 +1,1 @@
+"""The pages, and what makes their pictures and tables."""
