@@ -1,6 +1,7 @@
 """A running Ray cluster: whether it is there, and its machines."""
 
 import socket
+import time
 
 from search.resources import Node
 
@@ -26,11 +27,22 @@ def check(address: str) -> None:
         raise ValueError(f"address = {address!r}: no Ray cluster answers there")
 
 
-def is_there() -> bool:
-    """Whether the head of the cluster that Ray is connected to answers; True while it is not yet connected."""
-    import ray
+class Head:
+    """The head of a cluster, once Ray is connected to it; watched by another thread than Ray's."""
 
-    return not ray.is_initialized() or _answers(ray.get_runtime_context().gcs_address)
+    def __init__(self) -> None:
+        self._address, self._seen = "", 0.0
+
+    def connected(self) -> None:
+        import ray
+
+        self._address, self._seen = ray.get_runtime_context().gcs_address, time.monotonic()
+
+    def is_gone(self) -> bool:
+        """Whether it has not answered for PATIENCE seconds."""
+        if not self._address or _answers(self._address):
+            self._seen = time.monotonic()
+        return time.monotonic() - self._seen > PATIENCE
 
 
 def nodes() -> list[Node]:

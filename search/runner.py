@@ -89,13 +89,13 @@ def run(
         f"The database is away ({reason}): waiting for it, {PATIENCE / 60:.0f} minutes at most."
     ))  # fmt: skip
     folder = tempfile.mkdtemp(prefix="plait-")
-    work = None
+    head, work = cluster.Head(), None
     try:
         with interruptible():
             driver = Driver(config, engine, recorder, watcher, 1)
             if driver.finished < config.trials:
-                work = Apart(partial(_tune, driver, config, corpus, address, rungs, folder))
-                _attend(work, recorder, address)
+                work = Apart(partial(_tune, driver, config, corpus, address, head, rungs, folder))
+                _attend(work, recorder, head)
         if driver.too_many_losses:
             raise ValueError(
                 f"{driver.losses_in_a_row} workers died in a row (the last: {driver.last_loss}): "
@@ -111,9 +111,9 @@ def run(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _attend(work: Apart, recorder: Recorder, address: str | None) -> None:
+def _attend(work: Apart, recorder: Recorder, head: cluster.Head) -> None:
     """Waits for the end of the work. Meanwhile it keeps the driver's place, and looks whether the cluster is there."""
-    beat = seen = look = time.monotonic()
+    beat = look = time.monotonic()
     while not work.wait(0.1):
         arm()  # Ray puts handlers of its own in their place
         now = time.monotonic()
@@ -123,13 +123,19 @@ def _attend(work: Apart, recorder: Recorder, address: str | None) -> None:
         if now - beat > LEASE_SECONDS / 4:
             beat = now
             recorder.heartbeat()
-        if address is None or cluster.is_there():
-            seen = now
-        elif now - seen > cluster.PATIENCE:
-            raise ValueError(f"address = {address!r}: the Ray cluster is gone; {_GO_ON}")
+        if head.is_gone():
+            raise ValueError(f"the Ray cluster is gone; {_GO_ON}")
 
 
-def _tune(driver: Driver, config: SearchConfig, corpus: Corpus, address: str | None, rungs: Any, folder: str) -> None:
+def _tune(
+    driver: Driver,
+    config: SearchConfig,
+    corpus: Corpus,
+    address: str | None,
+    head: cluster.Head,
+    rungs: Any,
+    folder: str,
+) -> None:
     os.environ.update(_QUIET)
     warnings.filterwarnings("ignore")
     import ray
@@ -148,6 +154,8 @@ def _tune(driver: Driver, config: SearchConfig, corpus: Corpus, address: str | N
             logging_level=logging.CRITICAL,
             runtime_env={"env_vars": environment},
         )
+        if address is not None:
+            head.connected()
         nodes = [here] if here else cluster.nodes()
         driver.num_slots, gpu = num_slots(config, nodes), gpu_share(config, nodes)
         resources = {"CPU": config.cpus_per_trial, **({"GPU": gpu} if gpu else {})}
