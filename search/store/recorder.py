@@ -22,7 +22,7 @@ from search.store.transaction import PATIENCE, transaction
 from space.design import Design
 from space.space import SearchSpace
 
-MAX_ATTEMPTS = 3
+MAX_ATTEMPTS = 4  # the first, and three more
 _COLUMNS = ("recall", "recall_low", "recall_high", "lm_bits_per_byte", "memory_bytes", "parameters")
 
 T = TypeVar("T")
