@@ -45,7 +45,7 @@ def main() -> None:
         config = options.folder / f"{name}.toml"
         config.write_text(
             f'name = "{name}"\nstorage = "{storage}"\ntrials = {options.trials}\nsampler = "grid"\n'
-            f"gpus_per_trial = {options.gpus_per_trial}\n[protocol]\nname = \"{options.protocol}\"\nrungs = {RUNGS}\n"
+            f'gpus_per_trial = {options.gpus_per_trial}\n[protocol]\nname = "{options.protocol}"\nrungs = {RUNGS}\n'
             f"recall.training.first_seed = {seed}\nlanguage.training.first_seed = {seed}\n{SPACE}"
         )
         plait("run", "--config", str(config))
