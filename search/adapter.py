@@ -1,14 +1,33 @@
 """What Tune asks of a search: a Searcher and a Scheduler that only pass things on to the driver and back.
 
-Tune pickles both for its own restore, which is not used: they pickle as nothing.
+Tune pickles both for its own restore, which is not used: they pickle as nothing. An error of the driver's ends the run:
+it is raised as Ended, because Tune takes every Exception for one of a trial's.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from search.driver import Driver, Next, Outcome
+
+
+class Ended(BaseException):
+    """The driver raised `error`, and the run ends."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@contextmanager
+def _ending() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise Ended(error) from error
 
 
 class Suggesting(Searcher):
@@ -23,7 +42,8 @@ class Suggesting(Searcher):
         return {}
 
     def suggest(self, trial_id: str) -> Any:
-        following = self._driver.next()
+        with _ending():
+            following = self._driver.next()
         if isinstance(following, Next):
             return Searcher.FINISHED if following is Next.FINISHED else None
         self._evaluations[trial_id] = following.evaluation
@@ -32,11 +52,13 @@ class Suggesting(Searcher):
     def measured(self, trial_id: str, result: dict[str, Any]) -> bool:
         """Whether the trial goes on."""
         evaluation = self._evaluations.get(trial_id)
-        return evaluation is not None and self._driver.measured(evaluation, Outcome.from_json(result["outcome"]))
+        with _ending():
+            return evaluation is not None and self._driver.measured(evaluation, Outcome.from_json(result["outcome"]))
 
     def on_trial_complete(self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False) -> None:
         if error or not result:
-            self._driver.lost(self._evaluations[trial_id])
+            with _ending():
+                self._driver.lost(self._evaluations[trial_id])
         else:
             self.measured(trial_id, result)
         self._evaluations.pop(trial_id)

@@ -19,7 +19,7 @@ from search.agree import agree
 from search.calibration.command import calibrate
 from search.config import BUILT_IN, SearchConfig, template
 from search.progress import bytes_text, print_front, serving_table
-from search.terminal import DEFAULT_STORAGE, STORAGE_VARIABLE, Storage, one_line, reading
+from search.terminal import DEFAULT_STORAGE, STORAGE_VARIABLE, Storage, one_line, reading, stoppable
 from search.terminal import console as new_console
 from space.cost import DTYPE_BYTES, MATCHES, cost, layer_shapes, matched
 from space.design import Design
@@ -52,7 +52,7 @@ def run(
     address: Annotated[str | None, typer.Option(help="A running Ray cluster.")] = None,
 ) -> None:
     """Runs a search, or goes on with it."""
-    with one_line():
+    with one_line(), stoppable():
         settings = (SearchConfig.read(config) if config else BUILT_IN["quick"]).with_options(
             storage=storage, name=name, trials=trials, text=text, workers=workers, cpus_per_trial=cpus_per_trial,
             gpus_per_trial=gpus_per_trial,
@@ -84,7 +84,7 @@ def confirm(
     address: Annotated[str | None, typer.Option(help="A running Ray cluster.")] = None,
 ) -> None:
     """Trains the front of a search again, and what is near it: fresh seeds, longer."""
-    with one_line():
+    with one_line(), stoppable():
         with reading(storage) as session:
             from search.store import queries
 
@@ -114,6 +114,8 @@ def status(name: Annotated[str | None, typer.Argument()] = None, storage: Storag
             states = ", ".join(f"{count} {state}" for state, count in summary.counts.items() if count)
             confirms = f", confirms {summary.confirms}" if summary.confirms else ""
             typer.echo(f"{each}: {summary.finished} of {summary.trials} finished ({states or 'nothing yet'}){confirms}")
+            if (busy := queries.busy_share(session, each)) is not None:
+                typer.echo(f"  slots busy {busy:.0%}")
             for reason, count in queries.failures(session, each)[:3]:
                 typer.echo(f"  {count} × {reason}")
             if (audits := queries.false_prunes(session, each)) is not None:

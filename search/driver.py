@@ -22,7 +22,7 @@ from space.cost import cost, matched
 from space.design import Design
 from space.scale import SCALES
 
-MOST_LOSSES = 6  # workers lost in a row after which the machine, not the design, is to blame
+MOST_LOSSES = 6  # workers lost in a row, and twice the slots, after which the machine, not the design, is to blame
 REQUIRED = ("recall", "recall_low", "recall_high", "lm_bits_per_byte")
 
 
@@ -34,13 +34,15 @@ class Next(Enum):
 
 
 class Watcher(Protocol):
-    """Told what a run works with, and about trials as they start and end."""
+    """Told what a run works with, about trials as they start and end, and what else a person should notice."""
 
     def began(self, where: str, gpu: str, serving: Mapping[str, str]) -> None: ...
 
     def started(self, lease: Lease) -> None: ...
 
     def ended(self, lease: Lease, state: str, metrics: Mapping[str, float], reason: str, seconds: float) -> None: ...
+
+    def noticed(self, words: str) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -119,9 +121,14 @@ class Driver:
             costs=self._modelled_costs, infeasible=self._infeasible, on_infeasible=self._record_infeasible,
         )  # fmt: skip
 
+    @property
+    def too_many_losses(self) -> bool:
+        """Whether so many workers died in a row that going on makes no sense. A node takes all its workers along."""
+        return self.losses_in_a_row >= max(MOST_LOSSES, 2 * self.num_slots)
+
     def next(self) -> Lease | Next:
         """The next evaluation to run."""
-        if self.losses_in_a_row >= MOST_LOSSES:
+        if self.too_many_losses:
             return Next.WAIT if self.running else Next.FINISHED
         if len(self.running) >= self.num_slots or self.finished + len(self.running) >= self.config.trials:
             return Next.WAIT if self.running else Next.FINISHED

@@ -3,8 +3,9 @@ front."""
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.live import Live
@@ -75,22 +76,28 @@ class Progress:
             self._live.start()
         return self
 
+    def noticed(self, words: str) -> None:
+        self._print(words)
+
+    def _print(self, what: Any, **options: Any) -> None:
+        """A terminal that is gone ends no search."""
+        with suppress(OSError):
+            self.console.print(what, markup=False, highlight=False, **options)
+
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.console.is_terminal:
-            self._live.stop()
+            with suppress(OSError):
+                self._live.stop()
 
     def began(self, where: str, gpu: str, serving: Mapping[str, str]) -> None:
         tuned = any("tuned at first use" in reason for reason in serving.values())
         wait = "a few minutes, until kernels are tuned" if tuned else "about a minute"
-        self.console.print(
-            f"{where}; the first results take {wait}. Ctrl-C stops, nothing finished is lost.",
-            highlight=False,
-        )
+        self._print(f"{where}; the first results take {wait}. Ctrl-C stops, nothing finished is lost.")
         if serving:
-            self.console.print(f"On {gpu}:", highlight=False)
-            self.console.print(serving_table(serving))
+            self._print(f"On {gpu}:")
+            self._print(serving_table(serving))
 
     def started(self, lease: Lease) -> None:
         self.running += 1
@@ -110,7 +117,7 @@ class Progress:
             if recall is not None:
                 figures = f"recall {recall:.3f}  {bytes_text(metrics['memory_bytes'])}"
             line = f"{self.done}/{self.total}  {state:8}  {figures}  {lease.design}"
-            self.console.print(line, markup=False, highlight=False, overflow="ellipsis", no_wrap=True)
+            self._print(line, overflow="ellipsis", no_wrap=True)
 
     def _line(self) -> Text:
         best = "-" if self.best is None else f"{self.best:.3f}"

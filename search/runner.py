@@ -1,33 +1,38 @@
 """One run of a search on Ray Tune: workers that stay, signals, and the driver's place in the database.
 
-Tune keeps no truth: its storage is a temporary folder that goes when the run ends.
+Tune keeps no truth: its storage is a temporary folder that goes when the run ends. Ray works in a thread of its own;
+the main thread waits for it, for signals and for trouble, and can leave it behind at any moment.
 """
 
 import logging
 import os
 import shutil
-import signal
 import tempfile
-import threading
+import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Engine
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError
 
 from proxies.text import Corpus
-from search import version
+from search import cluster, version
+from search.apart import Abandoned, Apart, arm, interruptible
 from search.config import SearchConfig
-from search.driver import MOST_LOSSES, Driver, Watcher
-from search.resources import Node, gpu_share, in_words, num_slots, this_machine
+from search.driver import Driver, Watcher
+from search.resources import gpu_share, in_words, num_slots, this_machine
 from search.store import shown
-from search.store.recorder import LEASE_SECONDS, Definition, Recorder
+from search.store.place import LEASE_SECONDS
+from search.store.recorder import Definition, Recorder
+from search.store.transaction import PATIENCE, in_a_line
 
 ROOT = Path(__file__).parents[1]
+_GO_ON = "nothing finished is lost, and the same command goes on"
+_CLOSING_SECONDS = 2.0
+_LOOK_SECONDS = 2.0
 _QUIET = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -40,17 +45,12 @@ _QUIET = {
 }
 
 
-class Interrupted(BaseException):
-    """A signal asked the search to stop."""
-
-
 @dataclass(frozen=True)
 class Ending:
-    """How a run ended: how many evaluations are finished, and why there are no more."""
+    """How a run ended: how many evaluations are finished, and whether there are no more designs."""
 
     finished: int
     exhausted: bool = False
-    interrupted: bool = False
 
 
 def definition(config: SearchConfig, corpus: Corpus) -> Definition:
@@ -76,44 +76,71 @@ def run(
     address: str | None = None,
     rungs: Any = None,
 ) -> Ending:
-    """Runs the search until `config.trials` evaluations are finished, the space is exhausted, or a signal comes.
+    """Runs the search until `config.trials` evaluations are finished or the space is exhausted.
 
-    `rungs` replaces `proxies.evaluate.rungs` in the workers. Raises ValueError when the search cannot be run as asked.
+    `rungs` replaces `proxies.evaluate.rungs` in the workers. Raises ValueError when the search cannot run as asked or
+    cannot go on, and Interrupted after a signal: then Ray is still at work in this process, see `search.apart.leave`.
     """
     if address is None:
         num_slots(config, [this_machine()])
-    recorder = Recorder.open(engine, definition(config, corpus), extend=extend)
-    driver = None
+    else:
+        cluster.check(address)
+    recorder = Recorder.open(engine, definition(config, corpus), extend=extend, on_away=lambda reason: watcher.noticed(
+        f"The database is away ({reason}): waiting for it, {PATIENCE / 60:.0f} minutes at most."
+    ))  # fmt: skip
+    folder = tempfile.mkdtemp(prefix="plait-")
+    head, work = cluster.Head(), None
     try:
-        with _signals(), _heartbeat(recorder):
+        with interruptible():
             driver = Driver(config, engine, recorder, watcher, 1)
             if driver.finished < config.trials:
-                _tune(driver, config, corpus, address, rungs)
-        if driver.losses_in_a_row >= MOST_LOSSES:
+                work = Apart(partial(_tune, driver, config, corpus, address, head, rungs, folder))
+                _attend(work, recorder, head)
+        if driver.too_many_losses:
             raise ValueError(
                 f"{driver.losses_in_a_row} workers died in a row (the last: {driver.last_loss}): "
-                "look at the machine's memory and its GPU; "
-                "nothing finished is lost, and the same command goes on"
+                f"look at the machine's memory and its GPU; {_GO_ON}"
             )
         return Ending(driver.finished, driver.exhausted)
-    except (Interrupted, KeyboardInterrupt):
-        return Ending(driver.finished if driver else 0, interrupted=True)
+    except (ValueError, DBAPIError) as error:
+        kind = Abandoned if work is not None and work.running else ValueError
+        words = f"database: {in_a_line(error)}; {_GO_ON}" if isinstance(error, DBAPIError) else str(error)
+        raise kind(words) from error
     finally:
-        recorder.close()
+        Apart(recorder.close).wait(_CLOSING_SECONDS)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
-def _tune(driver: Driver, config: SearchConfig, corpus: Corpus, address: str | None, rungs: Any) -> None:
+def _attend(work: Apart, recorder: Recorder, head: cluster.Head) -> None:
+    """Waits for the end of the work. Meanwhile it keeps the driver's place, and looks whether the cluster is there."""
+    beat = look = time.monotonic()
+    while not work.wait(0.1):
+        arm()  # Ray puts handlers of its own in their place
+        now = time.monotonic()
+        if now < look:
+            continue
+        look = now + _LOOK_SECONDS
+        if now - beat > LEASE_SECONDS / 4:
+            beat = now
+            recorder.heartbeat()
+        if head.is_gone():
+            raise ValueError(f"the Ray cluster is gone; {_GO_ON}")
+
+
+def _tune(
+    driver: Driver,
+    config: SearchConfig,
+    corpus: Corpus,
+    address: str | None,
+    head: cluster.Head,
+    rungs: Any,
+    folder: str,
+) -> None:
     os.environ.update(_QUIET)
     warnings.filterwarnings("ignore")
     import ray
-    from ray import tune
-
-    from search.adapter import Stopping, Suggesting
-    from search.worker import Worker
 
     here = this_machine() if address is None else None
-    searcher = Suggesting(driver)
-    folder = tempfile.mkdtemp(prefix="plait-")
     environment = {"OMP_NUM_THREADS": str(config.cpus_per_trial)}
     try:
         if address is None:
@@ -127,53 +154,64 @@ def _tune(driver: Driver, config: SearchConfig, corpus: Corpus, address: str | N
             logging_level=logging.CRITICAL,
             runtime_env={"env_vars": environment},
         )
-        for name in ("ray", "ray.tune", "ray.train"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
-        _catch_signals()  # Ray has put its own in their place
-        nodes = [here] if here else _nodes(ray.nodes())
+        if address is not None:
+            head.connected()
+        nodes = [here] if here else cluster.nodes()
         driver.num_slots, gpu = num_slots(config, nodes), gpu_share(config, nodes)
         resources = {"CPU": config.cpus_per_trial, **({"GPU": gpu} if gpu else {})}
         name, serving = _look(config, resources) if gpu and rungs is None else ("", {})
         driver.watcher.began(in_words(config, nodes), name, serving)
-        trainable = tune.with_parameters(
-            Worker,
-            protocol=config.proxy.with_text(corpus.digest),
-            corpus=corpus,
-            num_threads=config.cpus_per_trial,
-            gpu=gpu,
-            rungs=rungs,
-        )
-        tune.Tuner(
-            tune.with_resources(trainable, resources),
-            tune_config=tune.TuneConfig(
-                search_alg=searcher,
-                scheduler=Stopping(searcher),
-                num_samples=-1,
-                reuse_actors=True,
-                trial_name_creator=short_name,
-                trial_dirname_creator=short_name,
-            ),
-            run_config=tune.RunConfig(
-                name="tune",
-                storage_path=folder,
-                verbose=0,
-                checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
-            ),
-        ).fit()
+        driver.recorder.has_slots(driver.num_slots)
+        _fit(driver, config, corpus, resources, rungs, folder)
     finally:
         ray.shutdown()
-        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _fit(
+    driver: Driver, config: SearchConfig, corpus: Corpus, resources: dict[str, float], rungs: Any, folder: str
+) -> None:
+    from ray import tune
+
+    from search.adapter import Ended, Stopping, Suggesting
+    from search.worker import Worker
+
+    for name in ("ray", "ray.tune", "ray.train"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
+    searcher = Suggesting(driver)
+    trainable = tune.with_parameters(
+        Worker,
+        protocol=config.proxy.with_text(corpus.digest),
+        corpus=corpus,
+        num_threads=config.cpus_per_trial,
+        gpu=resources.get("GPU", 0),
+        rungs=rungs,
+    )
+    tuner = tune.Tuner(
+        tune.with_resources(trainable, resources),
+        tune_config=tune.TuneConfig(
+            search_alg=searcher,
+            scheduler=Stopping(searcher),
+            num_samples=-1,
+            reuse_actors=True,
+            trial_name_creator=short_name,
+            trial_dirname_creator=short_name,
+        ),
+        run_config=tune.RunConfig(
+            name="tune",
+            storage_path=folder,
+            verbose=0,
+            checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
+        ),
+    )
+    try:
+        tuner.fit()
+    except Ended as ended:
+        raise ended.error from None
 
 
 def short_name(trial: Any) -> str:
     """What Tune calls a trial and its folder: a design's text would be too long for a file system."""
     return str(trial.trial_id)
-
-
-def _nodes(found: list[dict[str, Any]]) -> list[Node]:
-    """The machines of a Ray cluster that are alive."""
-    offers = [node["Resources"] for node in found if node["Alive"]]
-    return [Node(int(offer.get("CPU", 0)), int(offer.get("GPU", 0))) for offer in offers]
 
 
 def _look(config: SearchConfig, resources: dict[str, float]) -> tuple[str, dict[str, str]]:
@@ -190,51 +228,3 @@ def _look(config: SearchConfig, resources: dict[str, float]) -> tuple[str, dict[
         raise ValueError(
             f"gpus_per_trial = {resources['GPU']:g}: {error.cause}; or train on the CPU with --gpus-per-trial 0"
         ) from None
-
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-def _catch_signals() -> None:
-    def interrupt(number: int, frame: object) -> None:
-        for each in _SIGNALS:
-            signal.signal(each, signal.SIG_IGN)  # once is enough: the rest is cleaning up
-        raise Interrupted
-
-    for each in _SIGNALS:
-        signal.signal(each, interrupt)
-
-
-@contextmanager
-def _signals() -> Iterator[None]:
-    """Inside, a signal to stop raises Interrupted. Only the main thread can hear signals."""
-    if threading.current_thread() is not threading.main_thread():
-        raise RuntimeError("a search runs in the main thread")
-    before = {each: signal.getsignal(each) for each in _SIGNALS}
-    _catch_signals()
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-
-@contextmanager
-def _heartbeat(recorder: Recorder) -> Iterator[None]:
-    """Renews the driver's place in the database for as long as it lives."""
-    ended = threading.Event()
-
-    def beat() -> None:
-        while not ended.wait(LEASE_SECONDS / 4):
-            try:
-                recorder.heartbeat()
-            except SQLAlchemyError:
-                continue  # the next beat comes well before the lease ends
-
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        thread.join()

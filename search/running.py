@@ -1,12 +1,11 @@
 """Running a search from the command line, start to end: what it says before, while it runs, and after."""
 
 import os
-import sys
 
-import typer
 from sqlalchemy.orm import Session
 
 from proxies.text import Corpus
+from search.apart import Interrupted
 from search.config import SearchConfig
 from search.confirm import confirmation
 from search.progress import Progress, print_front
@@ -18,7 +17,7 @@ from search.terminal import DEFAULT_STORAGE, STORAGE_VARIABLE, console
 def carry_out(settings: SearchConfig, *, extend: bool = False, address: str | None = None) -> None:
     """Runs a search, or goes on with it, and shows its front.
 
-    Raises ValueError when it cannot be run as asked, and typer.Exit(130) when it was stopped.
+    Raises ValueError when it cannot be run as asked, and Interrupted when it was stopped.
     """
     corpus = Corpus.load(settings.text or None)
     engine = writer(settings.storage)
@@ -28,8 +27,13 @@ def carry_out(settings: SearchConfig, *, extend: bool = False, address: str | No
     screen, place = console(), shown(settings.storage)
     begun = f"Search {settings.name}: {done} of {settings.trials} finished, in {place}"
     screen.print(begun, highlight=False)
-    with Progress(screen, done, settings.trials) as progress:
-        ending = run(settings, corpus, engine, progress, extend=extend, address=address)
+    progress = Progress(screen, done, settings.trials)
+    try:
+        with progress:
+            ending = run(settings, corpus, engine, progress, extend=extend, address=address)
+    except Interrupted as stop:
+        stop.how_far = f"with {progress.done} of {settings.trials} finished"
+        raise
     with Session(engine) as session:
         summary = queries.search_summary(session, settings.name)
         warnings = controls.warnings(session, settings.name)
@@ -38,14 +42,6 @@ def carry_out(settings: SearchConfig, *, extend: bool = False, address: str | No
         confirmed = [row.digest for row in queries.front(session, settings.confirms)] if settings.confirms else []
     known_without = (DEFAULT_STORAGE, os.environ.get(STORAGE_VARIABLE))
     where = "" if settings.storage in known_without else f" --storage {place}"
-    if ending.interrupted:
-        again = " ".join(["plait", *sys.argv[1:]]).replace(settings.storage, place)
-        screen.print(
-            f"Stopped with {ending.finished} of {settings.trials} finished; go on with: {again}",
-            highlight=False,
-            soft_wrap=True,
-        )
-        raise typer.Exit(130)
     if done >= settings.trials:
         more = "" if settings.confirms else " Ask for more with --trials."
         screen.print(f"The budget is met: {done} evaluations are finished.{more}", highlight=False)

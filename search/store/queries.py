@@ -8,6 +8,7 @@ from sqlalchemy import Row, func, select
 from sqlalchemy.orm import Session
 
 from search.store.pareto import non_dominated, num_better
+from search.store.place import LEASE_SECONDS
 from search.store.probability import front_probability
 from search.store.tables import COMPLETE, FINISHED, INFEASIBLE, RUNNING, STATES, Evaluation, Rung, Search
 from space.design import Design
@@ -167,6 +168,25 @@ def failures(session: Session, name: str) -> list[tuple[str, int]]:
         .order_by(count.desc(), Evaluation.reason)
     )
     return [(reason or "no reason was recorded", number) for reason, number in rows]
+
+
+def busy_share(session: Session, name: str) -> float | None:
+    """The share of its slots' time in which evaluations of the search `name` trained; None before the first count.
+
+    What is running counts from its start to the driver's last beat. What was lost with a worker counts as idle.
+    """
+    search = session.execute(
+        select(Search.id, Search.slot_seconds, Search.busy_seconds, Search.driver_expires).where(Search.name == name)
+    ).one()
+    if not search.slot_seconds:
+        return None
+    beat = (search.driver_expires or 0.0) - LEASE_SECONDS
+    started = session.scalars(
+        select(Evaluation.started).where(
+            Evaluation.search_id == search.id, Evaluation.state == RUNNING, Evaluation.started < beat
+        )
+    )
+    return min(1.0, (search.busy_seconds + sum(beat - start for start in started if start)) / search.slot_seconds)
 
 
 def evaluations(session: Session, name: str, states: Sequence[str] = STATES) -> list[EvaluationRow]:
@@ -333,6 +353,6 @@ def _row(row: Row[Any], skip: tuple[str, ...] = ()) -> EvaluationRow:
 __all__ = [
     "COMPLETE", "FINISHED", "INFEASIBLE", "RUNNING", "STATES",
     "EvaluationRow", "History", "RungRow", "SearchSummary",
-    "confirmations", "details", "evaluations", "false_prunes", "find_design", "front", "histories", "probabilities",
-    "results", "rung_values", "rungs", "search_names", "search_summary",
+    "busy_share", "confirmations", "details", "evaluations", "false_prunes", "find_design", "front", "histories",
+    "probabilities", "results", "rung_values", "rungs", "search_names", "search_summary",
 ]  # fmt: skip

@@ -1,26 +1,28 @@
-"""The write side: one driver at a time records a search. Every method is one transaction, tried again when the
-database is busy, so that killing the driver at any moment loses at most the work in flight."""
+"""The write side: one driver at a time records a search. Every method is one transaction, so that killing the driver
+at any moment loses at most the work in flight; the database may be busy or away for a while.
 
+A driver that lost its place, because it slept through its lease and another took over, writes nothing more.
+"""
+
+import itertools
 import math
-import os
-import socket
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import Engine, func, or_, select, update
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 
+from search.store.place import LEASE_SECONDS, driver_alive, driver_token
 from search.store.tables import FAILED, INFEASIBLE, LOST, QUEUED, RUNNING, Evaluation, Rung, Search
+from search.store.transaction import PATIENCE, transaction
 from space.design import Design
 from space.space import SearchSpace
 
-LEASE_SECONDS = 60.0
 MAX_ATTEMPTS = 3
-_TRIES = 8
 _COLUMNS = ("recall", "recall_low", "recall_high", "lm_bits_per_byte", "memory_bytes", "parameters")
 
 T = TypeVar("T")
@@ -51,27 +53,45 @@ class Lease:
 class Recorder:
     """Writes one search for one driver. `open` makes or continues the search and takes the driver's place."""
 
-    def __init__(self, engine: Engine, search: int, protocol_digest: str, driver: str) -> None:
-        self._engine = engine
-        self.search = search
-        self.protocol_digest = protocol_digest
-        self.driver = driver
+    def __init__(
+        self, engine: Engine, search: int, definition: Definition, driver: str, on_away: Callable[[str], None]
+    ) -> None:
+        self._engine, self._on_away = engine, on_away
+        self.search, self.name, self.driver = search, definition.name, driver
+        self.protocol_digest = definition.protocol_digest
+        self._marks = itertools.count()
+        self._num_slots, self._counted = 0, 0.0
 
     @classmethod
-    def open(cls, engine: Engine, definition: Definition, *, extend: bool = False) -> "Recorder":
+    def open(
+        cls,
+        engine: Engine,
+        definition: Definition,
+        *,
+        extend: bool = False,
+        on_away: Callable[[str], None] = lambda reason: None,
+    ) -> "Recorder":
         """The recorder of the search `definition.name`; work that a dead driver left is queued again.
 
-        Raises ValueError when another driver runs the search, or the search exists and differs. With `extend`, a space
-        that includes the old one replaces it.
+        `on_away` hears why the database cannot be reached when a write waits for it. Raises ValueError when another
+        driver runs the search, or the search exists and differs. With `extend`, a space that includes the old one
+        replaces it.
         """
         driver = driver_token()
-        search = _write(engine, lambda session: _open(session, definition, extend, driver))
-        recorder = cls(engine, search, definition.protocol_digest, driver)
+        search = transaction(engine, lambda session: _open(session, definition, extend, driver), on_away=on_away)
+        recorder = cls(engine, search, definition, driver, on_away)
         recorder._write(recorder._requeue)
         return recorder
 
-    def _write(self, work: Callable[[Session], T]) -> T:
-        return _write(self._engine, work)
+    def _write(self, work: Callable[[Session], T], patience: float = PATIENCE) -> T:
+        def in_place(session: Session) -> T:
+            place = select(Search.driver).where(Search.id == self.search).with_for_update()
+            holder = session.scalar(place)
+            if holder != self.driver:
+                raise ValueError(f"search {self.name!r}: another plait run took it over ({holder}): this one ends")
+            return work(session)
+
+        return transaction(self._engine, in_place, patience, self._on_away)
 
     def _requeue(self, session: Session) -> None:
         mine = (Evaluation.search_id == self.search, Evaluation.state == RUNNING)
@@ -82,9 +102,24 @@ class Recorder:
         )
         session.execute(update(Evaluation).where(*mine).values(state=QUEUED, lease_expires=None, worker=None))
 
+    def has_slots(self, number: int) -> None:
+        """From now on as many trainings can run at once."""
+        self._num_slots, self._counted = number, time.monotonic()
+
+    def _count_slots(self, session: Session, now: float) -> None:
+        session.execute(
+            update(Search)
+            .where(Search.id == self.search)
+            .values(slot_seconds=Search.slot_seconds + self._num_slots * (now - self._counted))
+        )
+
     def heartbeat(self) -> None:
-        """Says that this driver is alive: its place and its leases last LEASE_SECONDS more."""
-        expires = time.time() + LEASE_SECONDS
+        """Says that this driver is alive: its place and its leases last LEASE_SECONDS more.
+
+        A database that is away is not waited for: the next beat comes well before the lease ends. Raises ValueError
+        when another driver took over.
+        """
+        expires, now = time.time() + LEASE_SECONDS, time.monotonic()
 
         def work(session: Session) -> None:
             session.execute(
@@ -97,13 +132,21 @@ class Recorder:
                 .where(Evaluation.search_id == self.search, Evaluation.state == RUNNING)
                 .values(lease_expires=expires)
             )
+            self._count_slots(session, now)
 
-        self._write(work)
+        with suppress(DBAPIError):
+            self._write(work, patience=0)
+            self._counted = now
 
     def close(self) -> None:
-        """Queues what is still running, without counting the attempt, and gives up the driver's place."""
+        """Queues what is still running, without counting the attempt, and gives up the driver's place.
+
+        Where that cannot be done, the next driver finds things as after a kill.
+        """
+        now = time.monotonic()
 
         def work(session: Session) -> None:
+            self._count_slots(session, now)
             session.execute(
                 update(Evaluation)
                 .where(Evaluation.search_id == self.search, Evaluation.state == RUNNING)
@@ -115,7 +158,8 @@ class Recorder:
                 .values(driver=None, driver_expires=None)
             )
 
-        self._write(work)
+        with suppress(DBAPIError, ValueError):
+            self._write(work, patience=1)
 
     def lease(self, design: Design, origin: str, cost: Mapping[str, float]) -> Lease | None:
         """A new evaluation of `design`, running. None when the search has had this design."""
@@ -128,7 +172,11 @@ class Recorder:
     def _new(
         self, design: Design, origin: str, cost: Mapping[str, float], state: str, reason: str | None = None
     ) -> Lease | None:
+        mark = self._mark()
+
         def work(session: Session) -> Lease:
+            if (leased := self._leased(session, mark)) is not None:
+                return leased
             now = time.time()
             number = session.scalar(select(func.max(Evaluation.number)).where(Evaluation.search_id == self.search))
             running = state == RUNNING
@@ -141,6 +189,7 @@ class Recorder:
                 state=state,
                 attempts=int(running),
                 lease_expires=now + LEASE_SECONDS if running else None,
+                worker=mark if running else None,
                 origin=origin,
                 created=now,
                 started=now if running else None,
@@ -162,7 +211,11 @@ class Recorder:
     def lease_queued(self) -> Lease | None:
         """The first queued evaluation, now running: claimed in one statement. None when nothing is queued."""
 
+        mark = self._mark()
+
         def work(session: Session) -> Lease | None:
+            if (leased := self._leased(session, mark)) is not None:
+                return leased
             first = (
                 select(Evaluation.id)
                 .where(Evaluation.search_id == self.search, Evaluation.state == QUEUED)
@@ -175,12 +228,31 @@ class Recorder:
             row = session.execute(
                 update(Evaluation)
                 .where(Evaluation.id == first, Evaluation.state == QUEUED)
-                .values(state=RUNNING, attempts=Evaluation.attempts + 1, started=now, lease_expires=now + LEASE_SECONDS)
+                .values(
+                    state=RUNNING,
+                    attempts=Evaluation.attempts + 1,
+                    started=now,
+                    lease_expires=now + LEASE_SECONDS,
+                    worker=mark,
+                )
                 .returning(Evaluation.id, Evaluation.number, Evaluation.design)
             ).first()
             return Lease(row.id, row.number, Design.parse(row.design)) if row else None
 
         return self._write(work)
+
+    def _mark(self) -> str:
+        """What an evaluation has in place of its worker until that is known: tells one lease from every other."""
+        return f"{self.driver}:{next(self._marks)}"
+
+    def _leased(self, session: Session, mark: str) -> Lease | None:
+        """The lease with this mark: there is one when its commit was made and the answer to it got lost."""
+        row = session.execute(
+            select(Evaluation.id, Evaluation.number, Evaluation.design).where(
+                Evaluation.search_id == self.search, Evaluation.state == RUNNING, Evaluation.worker == mark
+            )
+        ).first()
+        return Lease(row.id, row.number, Design.parse(row.design)) if row else None
 
     def rung(self, evaluation: int, rung: int, budget: float, metrics: Mapping[str, float], worker: str) -> None:
         """Keeps what was measured at a rung; measured again after a restart, the newer figures stay."""
@@ -211,6 +283,8 @@ class Recorder:
 
         def work(session: Session) -> None:
             row = session.get_one(Evaluation, evaluation)
+            if row.state == RUNNING:  # not again, when the answer to the commit got lost
+                self._count_busy(session, float(details.get("seconds", seconds)))
             row.state, row.finished, row.lease_expires, row.seconds = state, time.time(), None, seconds
             row.metrics = finite({**row.metrics, **metrics})
             row.details = finite(dict(details))
@@ -218,6 +292,11 @@ class Recorder:
                 setattr(row, name, row.metrics.get(name))
 
         self._write(work)
+
+    def _count_busy(self, session: Session, seconds: float) -> None:
+        session.execute(
+            update(Search).where(Search.id == self.search).values(busy_seconds=Search.busy_seconds + seconds)
+        )
 
     def fail(self, evaluation: int, reason: str, traceback: str = "", seconds: float | None = None) -> None:
         """Records a failure: one line of reason, and the traceback for whoever asks."""
@@ -250,19 +329,6 @@ class Recorder:
             return False
 
         return self._write(work)
-
-
-def _write(engine: Engine, work: Callable[[Session], T]) -> T:
-    for attempt in range(_TRIES):
-        try:
-            with Session(engine) as session, session.begin():
-                return work(session)
-        except OperationalError as error:
-            busy = any(word in str(error.orig) for word in ("locked", "deadlock", "could not serialize"))
-            if not busy or attempt == _TRIES - 1:
-                raise
-            time.sleep(0.05 * 2**attempt)
-    raise AssertionError("unreachable")
 
 
 def _open(session: Session, definition: Definition, extend: bool, driver: str) -> int:
@@ -337,31 +403,3 @@ def finite(data: Any) -> Any:
     if isinstance(data, list | tuple):
         return [finite(value) for value in data]
     return None if isinstance(data, float) and not math.isfinite(data) else data
-
-
-def driver_token() -> str:
-    """This process, told apart from a later one with the same id."""
-    return f"{socket.gethostname()}:{os.getpid()}:{_start_time(os.getpid())}"
-
-
-def driver_alive(token: str) -> bool:
-    """Whether the process of `token` may still run: known for this host, assumed for another."""
-    host, pid, started = token.rsplit(":", 2)
-    if host != socket.gethostname():
-        return True
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return _start_time(int(pid)) == started
-
-
-def _start_time(pid: int) -> str:
-    """Clock ticks between boot and the start of the process; empty where /proc is missing or the process a zombie."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] == "Z" else fields[19]

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, Engine, create_engine, event, inspect, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
-from search.store.tables import Evaluation
+from search.store.tables import Base
 
 BUSY_SECONDS = 10
 PASSWORD_FILE = "PLAIT_PASSWORD_FILE"
@@ -57,9 +57,10 @@ def reader(url: str) -> Engine:
         with engine.connect() as connection:
             if not inspect(connection).has_table("searches"):
                 raise _refused(place, "holds no searches")
-            there = {column["name"] for column in inspect(connection).get_columns("evaluations")}
-            if not there >= set(Evaluation.__table__.columns.keys()):
-                raise _refused(place, "was made by an older plait: `plait doctor --storage` brings it up to date")
+            for table in Base.metadata.tables.values():
+                there = {column["name"] for column in inspect(connection).get_columns(table.name)}
+                if not there >= set(table.columns.keys()):
+                    raise _refused(place, "was made by an older plait: `plait doctor --storage` brings it up to date")
     return engine
 
 

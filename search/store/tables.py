@@ -25,7 +25,11 @@ class Base(DeclarativeBase):
 
 
 class Search(Base):
-    """A named run: what defines it, and which process drives it now (`driver` is host:pid:start time)."""
+    """A named run: what defines it, and which process drives it now (`driver` is host:pid:start time).
+
+    `slot_seconds` is for how long its runs had slots for trainings, times their number; `busy_seconds` is for how long
+    evaluations that have ended trained in them.
+    """
 
     __tablename__ = "searches"
 
@@ -40,6 +44,8 @@ class Search(Base):
     plait_version: Mapped[str]
     driver: Mapped[str | None]
     driver_expires: Mapped[float | None]
+    slot_seconds: Mapped[float] = mapped_column(default=0.0)
+    busy_seconds: Mapped[float] = mapped_column(default=0.0)
     evaluations: Mapped[list["Evaluation"]] = relationship(back_populates="search")
 
 

@@ -259,6 +259,7 @@ def test_s4_of_many_threads_that_claim_at_once_each_gets_another_evaluation(tmp_
     for design in list(SPACE.enumerate())[:16]:
         assert recorder.lease(design, "sampler", {})
     recorder.close()  # all are queued now
+    recorder = Recorder.open(engine, definition(CONFIG))
     claimed: list[int] = []
 
     def claim() -> None:

@@ -1,6 +1,7 @@
 """A search on real Ray: it ends, it can be killed at any moment, and a bad trial is one line."""
 
 import os
+import pty
 import re
 import signal
 import sqlite3
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pytest
 import torch
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
@@ -17,19 +19,32 @@ from sqlalchemy.orm import Session
 from proxies.evaluate import Report
 from proxies.protocol import Protocol
 from proxies.text import Corpus
+from search.apart import Interrupted, interruptible
 from search.config import SearchConfig
+from search.progress import Progress
 from search.runner import run
 from search.store import queries, writer
+from search.store.recorder import Lease
+from search.terminal import Lasting
 from space import Design
 
 ROOT = Path(__file__).parents[2]
 TINY = Path(__file__).with_name("tiny.toml")
+OWN_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
 
 
-def start(folder: Path, *words: str) -> subprocess.Popen[str]:
-    """`plait run` on the tiny search in `folder`."""
+def start(folder: Path, *words: str, terminal: int | None = None) -> subprocess.Popen[str]:
+    """`plait run` on the tiny search in `folder`, with pipes or a terminal of its own."""
     command = [sys.executable, "-m", "search.cli", "run", "--config", str(TINY), *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    if terminal is not None:  # a new session, whose leader the kernel tells that its terminal is gone
+        command = [sys.executable, "-c", OWN_TERMINAL, *command]
+        return subprocess.Popen(
+            command, cwd=folder, env=environment, text=True, stdin=terminal, stdout=terminal, stderr=terminal,
+            start_new_session=True,
+        )  # fmt: skip
     return subprocess.Popen(
         command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
@@ -87,16 +102,63 @@ def test_kill_9_of_the_driver_at_three_moments_loses_and_repeats_nothing(tmp_pat
     assert "\x1b" not in output and "Traceback" not in output
 
 
-def test_an_interrupt_ends_within_5_seconds_and_says_how_to_go_on(tmp_path: Path) -> None:
+def driver_of(folder: Path) -> str | None:
+    """Who has the driver's place."""
+    with sqlite3.connect(f"file:{folder}/plait.db?mode=ro", uri=True, timeout=10) as connection:
+        return connection.execute("SELECT driver FROM searches").fetchone()[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_run_within_5_seconds_and_it_says_how_to_go_on(tmp_path: Path, number: signal.Signals) -> None:
     process = start(tmp_path, "--trials", "7")
     wait_for(lambda: rows(tmp_path, "running") and rows(tmp_path, "complete"), process)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     begun = time.monotonic()
     output = process.communicate(timeout=30)[0]
     assert time.monotonic() - begun < 5
-    assert process.returncode == 130
-    assert re.search(r"Stopped with \d of 7 finished; go on with: plait run --config .*tiny\.toml --trials 7", output)
-    assert not rows(tmp_path, "running") and "Traceback" not in output
+    assert process.returncode == 128 + number
+    assert re.search(
+        r"Stopped with \d of 7 finished; go on with: plait run --config .*tiny\.toml --trials 7\n$", output
+    )
+    assert not rows(tmp_path, "running") and driver_of(tmp_path) is None and "Traceback" not in output
+
+
+def test_a_closed_terminal_ends_a_run_within_5_seconds_and_the_next_run_goes_on(tmp_path: Path) -> None:
+    ours, its = pty.openpty()
+    process = start(tmp_path, "--trials", "7", terminal=its)
+    os.close(its)
+    wait_for(lambda: rows(tmp_path, "running"), process)
+    os.close(ours)
+    begun = time.monotonic()
+    assert process.wait(30) == 128 + signal.SIGHUP
+    assert time.monotonic() - begun < 5
+    assert not rows(tmp_path, "running") and driver_of(tmp_path) is None
+
+
+def test_signals_that_were_ignored_stay_ignored_as_nohup_wants_it() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with pytest.raises(Interrupted) as stop, interruptible():
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGTERM)
+        assert stop.value.number == signal.SIGTERM
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_the_output_may_be_closed_while_a_search_runs() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    lease = Lease(1, 0, Design.parse("2xgla"))
+    with pytest.raises(BrokenPipeError), open(writing, "w") as closed:  # raised when it is closed
+        with Progress(Lasting(file=closed), 0, 2) as progress:
+            progress.began("2 at a time", "", {})
+            progress.noticed("The database is away.")
+            progress.started(lease)
+            progress.ended(lease, "failed", {}, "worker died", 1.0)
+        assert progress.done == 1
+        closed.write("something")
 
 
 class Heard:
@@ -111,6 +173,9 @@ class Heard:
         self.where = where
 
     def started(self, lease: object) -> None:
+        pass
+
+    def noticed(self, words: str) -> None:
         pass
 
     def ended(self, lease, state, metrics, reason, seconds) -> None:  # type: ignore[no-untyped-def]

@@ -4,19 +4,24 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
+from threading import Timer
 
 import pytest
-from sqlalchemy import Engine, make_url, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Engine, event, make_url, text
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session
 
 from proxies.text import Corpus
 from search.config import SearchConfig
 from search.runner import definition as kept_of
 from search.store import queries, reader, shown, writer
-from search.store.recorder import MAX_ATTEMPTS, Definition, Recorder, driver_token
+from search.store.place import driver_token
+from search.store.recorder import MAX_ATTEMPTS, Definition, Recorder
+from search.store.transaction import transaction
 from space import Design, SearchSpace
+from tests.services import Postgres
 
 SPACE = SearchSpace(depth=(4,), linear=("gla", "retnet"))
 CONFIG = {"objectives": {"recall": "max", "memory_bytes": "min"}, "trials": 4}
@@ -52,6 +57,42 @@ class StoreContract:
             assert [row.design for row in queries.front(session, "s")] == ["4xgla"]
             assert queries.search_summary(session, "s").counts["lost"] == 1
 
+    def test_a_lease_whose_commit_was_made_and_whose_answer_got_lost_is_the_same_lease(self, engine: Engine) -> None:
+        recorder, lost = Recorder.open(engine, definition()), []
+
+        def lose(session: Session) -> None:
+            if not lost:
+                lost.append(session)
+                raise OperationalError("COMMIT", {}, Exception("deadlock detected"))
+
+        event.listen(Session, "after_commit", lose)
+        try:
+            first = recorder.lease(Design.parse("4xgla"), "anchor", {})
+            assert lost and first is not None and recorder.lose(first.evaluation)
+            lost.clear()
+            again = recorder.lease_queued()
+            assert lost and again == first
+        finally:
+            event.remove(Session, "after_commit", lose)
+        assert recorder.lease_queued() is None
+        with Session(engine) as session:
+            (row,) = queries.evaluations(session, "s")
+        assert (row.state, row.attempts) == ("running", 2)
+
+    def test_a_driver_that_lost_its_place_writes_nothing_more(self, engine: Engine) -> None:
+        slept = Recorder.open(engine, definition())
+        lease = slept.lease(Design.parse("4xgla"), "anchor", {})
+        assert lease is not None
+        with engine.begin() as connection:  # another host took over: there the process cannot be looked up
+            connection.execute(text("UPDATE searches SET driver = 'elsewhere:1:1'"))
+        for write in (slept.heartbeat, lambda: slept.finish(lease.evaluation, "complete", {}, {}, 1.0)):
+            with pytest.raises(ValueError, match=r"search 's': another plait run took it over \(elsewhere:1:1\)"):
+                write()
+        slept.close()
+        with Session(engine) as session:
+            assert queries.search_summary(session, "s").driver == "elsewhere:1:1"
+            assert queries.search_summary(session, "s").counts["running"] == 1
+
     def test_a_second_live_driver_is_refused(self, engine: Engine) -> None:
         Recorder.open(engine, definition())
         with pytest.raises(ValueError, match=f"another plait run drives it .{driver_token()}"):
@@ -85,6 +126,22 @@ class TestPostgreSQL(StoreContract):
         with engine.begin() as connection:
             connection.execute(text("TRUNCATE searches CASCADE"))
         return engine
+
+
+def test_a_database_that_is_away_is_waited_for_only_so_long_and_told_once() -> None:
+    database, heard = Postgres(), []
+    try:
+        engine = writer(database.url)
+        assert transaction(engine, lambda session: session.scalar(text("SELECT 1"))) == 1
+        database.stop()
+        began = time.monotonic()
+        with pytest.raises(OperationalError):
+            transaction(engine, lambda session: session.scalar(text("SELECT 1")), 1.5, heard.append)
+        assert 0.5 < time.monotonic() - began < 5 and len(heard) == 1
+        Timer(1.0, database.start).start()
+        assert transaction(engine, lambda session: session.scalar(text("SELECT 2")), 30) == 2
+    finally:
+        database.remove()
 
 
 def test_eight_processes_open_a_new_file_and_all_succeed(tmp_path: Path) -> None:
