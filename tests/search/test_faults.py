@@ -304,5 +304,5 @@ def test_scores_of_a_gpu_and_of_a_cpu_do_not_meet_in_one_search(tmp_path: Path) 
     driver.trains_on("cpu")  # it had no scores when it began
     again = drive(config.with_options(trials=3), engine, details=lambda metrics: {"device": "cuda"})
     again.trains_on("cuda")
-    with pytest.raises(ValueError, match="gpus_per_trial: this would train on a CPU, and the scores of search 's' were "):
+    with pytest.raises(ValueError, match="train on a CPU, and the scores of search 's' were made on a GPU"):
         again.trains_on("cpu")
