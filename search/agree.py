@@ -52,14 +52,19 @@ class Agreement:
 def rungs(session: Session, name: str) -> list[Agreement]:
     """The order at each rung but the last against the order at the end, over the complete evaluations of a search."""
     rows = {row.id: row for row in queries.evaluations(session, name, (COMPLETE,))}
-    found: dict[tuple[str, float], list[Pair]] = {}
+    found: dict[str, dict[float, list[Pair]]] = {metric: {} for metric in METRICS}
     for rung in queries.rungs(session, name):
         end = rows[rung.evaluation].metrics if rung.evaluation in rows else {}
         for metric, sign in METRICS.items():
             last = end.get(metric)
             if rung.budget < 1 and rung.metrics.get(metric) is not None and last is not None:
-                found.setdefault((metric, rung.budget), []).append(Pair(sign * rung.metrics[metric], sign * last))
-    return [_agreement(metric, budget, pairs) for (metric, budget), pairs in sorted(found.items(), reverse=True)]
+                pair = Pair(sign * rung.metrics[metric], sign * last)
+                found[metric].setdefault(rung.budget, []).append(pair)
+    return [
+        _agreement(metric, budget, pairs)
+        for metric, by_rung in found.items()
+        for budget, pairs in sorted(by_rung.items())
+    ]
 
 
 def searches(session: Session, one: str, other: str) -> list[Agreement]:

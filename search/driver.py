@@ -99,6 +99,7 @@ class Driver:
         self.running: dict[int, tuple[Lease, float]] = {}
         with Session(engine) as session:
             self.finished = queries.search_summary(session, config.name).finished
+            self._made_on = queries.devices(session, config.name)
             rows = queries.histories(session, config.name, config.objectives)
             names = [] if config.stopping == "none" else list(config.objectives)
             measured = queries.rung_values(session, config.name, names) if names else []
@@ -120,6 +121,16 @@ class Driver:
             config.space, config.objectives, config.sampler, config.seed, history, listed=listed,
             costs=self._modelled_costs, infeasible=self._infeasible, on_infeasible=self._record_infeasible,
         )  # fmt: skip
+
+    def trains_on(self, kind: str) -> None:
+        """Raises ValueError when the search has scores made on another kind of device than `kind`, cpu or cuda: they
+        come from other data, and in lower precision on a GPU."""
+        words = {"cpu": "a CPU, go on with --gpus-per-trial 0", "cuda": "a GPU, go on where there is one"}
+        for other in self._made_on - {kind}:
+            raise ValueError(
+                f"gpus_per_trial: this would train on a {'GPU' if kind == 'cuda' else 'CPU'}, and the scores of search "
+                f"{self.config.name!r} were made on {words[other]}; or choose another --name"
+            )
 
     @property
     def too_many_losses(self) -> bool:

@@ -158,6 +158,7 @@ def _tune(
             head.connected()
         nodes = [here] if here else cluster.nodes()
         driver.num_slots, gpu = num_slots(config, nodes), gpu_share(config, nodes)
+        driver.trains_on("cuda" if gpu else "cpu")
         resources = {"CPU": config.cpus_per_trial, **({"GPU": gpu} if gpu else {})}
         name, serving = _look(config, resources) if gpu and rungs is None else ("", {})
         driver.watcher.began(in_words(config, nodes), name, serving)

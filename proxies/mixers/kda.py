@@ -20,7 +20,7 @@ class KimiDeltaAttention(Mixer, Stacked):
     """
 
     op = "kda"
-    kept = Kept(key=8, value=4, head=CHUNK + 8)
+    kept = Kept(key=11, value=4, head=CHUNK + 8)
 
     def __init__(self, shape: Shape, num_replicas: int) -> None:
         super().__init__(shape, num_replicas)

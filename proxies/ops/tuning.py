@@ -207,7 +207,7 @@ def main(file: str) -> None:
     """Makes the choices for this machine's GPU: variants are compiled side by side, then timed one after the other."""
     started = time.monotonic()
     sizes = [(op, str(index)) for op in ARGUMENTS for index in range(len(_shapes(op)))]
-    parts = max(1, (os.cpu_count() or 1) // len(sizes))
+    parts = -(-2 * (os.cpu_count() or 1) // len(sizes))  # two processes a core: they start and compile in turns
     _run([[op, index, str(part), str(parts)] for op, index in sizes for part in range(parts)])
     print(f"compiled in {time.monotonic() - started:.0f} s", flush=True)
     kernels: dict[str, dict[str, list[Any]]] = {}

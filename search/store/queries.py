@@ -200,6 +200,13 @@ def evaluations(session: Session, name: str, states: Sequence[str] = STATES) -> 
     return [_row(row) for row in rows]
 
 
+def devices(session: Session, name: str) -> set[str]:
+    """The kinds of device, cpu or cuda, on which the scores of the search `name` were made."""
+    kind = Evaluation.details["device"].as_string()
+    rows = session.scalars(select(kind).join(Search).where(Search.name == name, kind.is_not(None)).distinct())
+    return {row for row in rows if row}
+
+
 def rungs(session: Session, name: str) -> list[RungRow]:
     """Every rung that evaluations of the search `name` reached, in the order of evaluation and rung."""
     rows = session.execute(
@@ -353,6 +360,6 @@ def _row(row: Row[Any], skip: tuple[str, ...] = ()) -> EvaluationRow:
 __all__ = [
     "COMPLETE", "FINISHED", "INFEASIBLE", "RUNNING", "STATES",
     "EvaluationRow", "History", "RungRow", "SearchSummary",
-    "busy_share", "confirmations", "details", "evaluations", "false_prunes", "find_design", "front", "histories",
-    "probabilities", "results", "rung_values", "rungs", "search_names", "search_summary",
+    "busy_share", "confirmations", "details", "devices", "evaluations", "false_prunes", "find_design", "front",
+    "histories", "probabilities", "results", "rung_values", "rungs", "search_names", "search_summary",
 ]  # fmt: skip

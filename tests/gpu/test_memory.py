@@ -63,17 +63,18 @@ def test_a_cut_stack_has_the_results_of_a_whole_one() -> None:
 
 
 def test_memory_that_really_runs_out_is_tried_again_with_half_the_stack() -> None:
-    """The limit lies between what one replica and what four need."""
+    """The limit lies between what one replica and what four need once everything is compiled, which takes more."""
     design, protocol = Design.parse("4xfull"), proxy((5e-4, 1e-3, 2e-3, 3e-3), 20)
     task, training = RecallTask(protocol.recall), protocol.recall.training
-    stacks.free(GPU)
-    torch.cuda.reset_peak_memory_stats()
-    before = torch.cuda.memory_reserved()
-    trained = Trainer(design, protocol, task, training, GPU)
-    trained.advance(10)
-    peak = torch.cuda.max_memory_reserved()
-    trained.release()
-    del trained
+    for _ in range(2):
+        stacks.free(GPU)
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_reserved()
+        trained = Trainer(design, protocol, task, training, GPU)
+        trained.advance(10)
+        peak = torch.cuda.max_memory_reserved()
+        trained.release()
+        del trained
     stacks.free(GPU)
     total = torch.cuda.mem_get_info()[1]
     try:

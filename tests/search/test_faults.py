@@ -296,3 +296,13 @@ def test_s7_a_long_design_does_not_make_a_long_directory() -> None:
     assert Design.parse(long).text == long and len(long) > 255
     trial = SimpleNamespace(trial_id="3f2a9c01_00001", config={"design": long}, trainable_name="Worker")
     assert runner.short_name(trial) == "3f2a9c01_00001"
+
+
+def test_scores_of_a_gpu_and_of_a_cpu_do_not_meet_in_one_search(tmp_path: Path) -> None:
+    engine, config = database(tmp_path), CONFIG.with_options(trials=2)
+    driver = drive(config, engine, details=lambda metrics: {"device": "cuda"})
+    driver.trains_on("cpu")  # it had no scores when it began
+    again = drive(config.with_options(trials=3), engine, details=lambda metrics: {"device": "cuda"})
+    again.trains_on("cuda")
+    with pytest.raises(ValueError, match="train on a CPU, and the scores of search 's' were made on a GPU"):
+        again.trains_on("cpu")
