@@ -269,12 +269,12 @@ def _override_ladders(ladders: tuple[Ladder, ...], overrides: Any, where: str) -
     return tuple(_override(ladder, overrides.get(ladder.task, {}), f"{where}.{ladder.task}") for ladder in ladders)
 
 
-def _suite(name: str, *, steps: int, num_seeds: int, fresh_seeds: int) -> Protocol:
+def _suite(name: str, *, steps: int, fresh_seeds: int) -> Protocol:
     """A protocol for a GPU: six ladders at once, a sweep of learning rates, and fresh seeds for the score."""
 
     def training(steps: int, batch: int) -> Training:
         return Training(
-            steps=steps, batch=batch, learning_rates=(1e-3, 2e-3, 4e-3), num_seeds=num_seeds, fresh_seeds=fresh_seeds,
+            steps=steps, batch=batch, learning_rates=(1e-3, 2e-3, 4e-3), num_seeds=2, fresh_seeds=fresh_seeds,
             extensions=1,
         )  # fmt: skip
 
@@ -308,8 +308,8 @@ PROTOCOLS: dict[str, Protocol] = {
                 length=64, num_examples=128,
             ),
         ),
-        _suite("screen", steps=2400, num_seeds=2, fresh_seeds=3),
-        _suite("confirm", steps=7200, num_seeds=3, fresh_seeds=5),
+        _suite("screen", steps=2400, fresh_seeds=3),
+        _suite("confirm", steps=7200, fresh_seeds=5),
     )
 }  # fmt: skip
 
