@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict
+from dataclasses import replace as changed
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from search.config import SAMPLERS, Halving, SearchConfig
 from search.terminal import DEFAULT_STORAGE, Storage, console, one_line, reading
 
 QUICK = ("nsga2", "tpe", "random", "model")
+BROUGHT = Path(__file__).parent / "replay" / "quick.csv"
 
 
 def table(
@@ -32,13 +34,18 @@ def table(
 
 
 def replay(
-    table: Annotated[Path, typer.Argument(help="What `plait table` wrote.")],
+    table: Annotated[
+        Path | None, typer.Argument(help="What `plait table` wrote. Left out: the table that plait brings.")
+    ] = None,
     samplers: Annotated[str, typer.Option(help=f"Some of {','.join(SAMPLERS)}.")] = ",".join(QUICK),
     seeds: Annotated[int, typer.Option(help="Searches of each sampler.")] = 20,
     trials: Annotated[int, typer.Option(help="Evaluations of each search; 0: half of the table.")] = 0,
     workers: Annotated[int, typer.Option(help="Trainings at the same time.")] = 1,
     stopping: Annotated[str, typer.Option(help="Early stopping: none, pareto, or an objective.")] = "none",
     reduction: Annotated[float, typer.Option(help="One in this many goes on at each rung.")] = Halving().reduction,
+    objectives: Annotated[
+        str, typer.Option(help="As in recall:max,lm_bits_per_byte:min. Left out: the table's own.")
+    ] = "",
     out: Annotated[Path | None, typer.Option(help="JSON of every curve.")] = None,
     picture: Annotated[Path | None, typer.Option(help="A file ending in .html; .svg or .png need kaleido.")] = None,
 ) -> None:
@@ -55,7 +62,9 @@ def replay(
         for field, value, low, high in (("seeds", seeds, 1, 10**4), ("workers", workers, 1, 10**4)):
             if not low <= value <= high:
                 raise ValueError(f"{field} = {value}: must be a whole number in {low}..{high}")
-        found = Table.read(table)
+        found = Table.read(table or BROUGHT)
+        if objectives:
+            found = changed(found, objectives=_objectives(objectives))
         if not 0 <= trials <= len(found.entries):
             raise ValueError(f"trials = {trials}: must be a whole number in 0..{len(found.entries)}, the table's size")
         trials = trials or max(1, len(found.entries) // 2)
@@ -91,6 +100,14 @@ def replay(
             highlight=False,
         )
     screen.print(_printed(rows, trials, GOAL))
+
+
+def _objectives(text: str) -> dict[str, str]:
+    """`metric:direction`, with commas between; the names are checked with the rest of the search."""
+    pairs = [part.split(":") for part in text.replace(" ", "").split(",")]
+    if any(len(pair) != 2 for pair in pairs):
+        raise ValueError(f"objectives = {text!r}: must be as in recall:max,memory_bytes:min")
+    return {metric: direction for metric, direction in pairs}
 
 
 def _finite(data: Any) -> Any:

@@ -15,8 +15,8 @@ LEAST_LOG_DECAY = -6.0  # a step's; exp(-6) is lost in bfloat16, and fla's produ
 class KimiDeltaAttention(Mixer, Stacked):
     """fla's KimiDeltaAttention. SiLU stays on q, k and v without the short convolution; the output gate is a sigmoid.
 
-    Decay and output gate come from the input through a bottleneck as wide as the values of one head. A step keeps at
-    least exp(LEAST_LOG_DECAY) of the state, where fla's keeps less.
+    Decay and output gate come from the input through a bottleneck as wide as the values of one head. On a GPU a step
+    keeps at least exp(LEAST_LOG_DECAY) of the state.
     """
 
     op = "kda"
@@ -44,7 +44,7 @@ class KimiDeltaAttention(Mixer, Stacked):
         k = self.mix_near("k", k, silu=True, unit=self.shape.key_dim)
         v = self.mix_near("v", v, silu=True)
         rates = self.A_log.repeat_interleave(self.shape.key_dim, dim=-1)
-        decay = log_decay(self.f_proj[1](step), self.dt_bias, rates, LEAST_LOG_DECAY)
+        decay = log_decay(self.f_proj[1](step), self.dt_bias, rates, LEAST_LOG_DECAY if step.is_cuda else None)
         q, k, decay = (split_heads(y, self.shape.key_dim) for y in (q, k, decay))
         mixed = kda(q, k, split_heads(v, self.shape.value_dim), decay, strength.sigmoid().flatten(0, 1))
         return self.o_proj(self.o_norm(merge_heads(mixed, self.num_replicas), self.g_proj[1](gate)))

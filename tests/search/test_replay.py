@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from search.cli import app
 from search.config import Halving, SearchConfig
+from search.offline import BROUGHT
 from search.replay import Table, replay
 from search.replay.simulate import Scale
 from search.store import queries
@@ -134,3 +135,23 @@ def test_a_table_that_is_not_one_is_refused(table: Table, tmp_path: Path, change
     (tmp_path / "t.json").write_text(json.dumps({**data, **change}))
     with pytest.raises(ValueError, match=message):
         Table.read(tmp_path / "t.json")
+
+
+def test_the_table_that_plait_brings_is_whole_and_replays() -> None:
+    table = Table.read(BROUGHT)
+    assert len(table.entries) >= 100 and {entry.state for entry in table.entries.values()} == {"complete"}
+    words = ["replay", "--samplers", "random", "--seeds", "2", "--trials", "40"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert f"{len(table.entries)} designs of {table.space.size} under protocol quick" in done.stdout
+    others = CliRunner().invoke(app, [*words, "--objectives", "recall:max,lm_bits_per_byte:min"])
+    assert others.exit_code == 0 and others.stdout != done.stdout
+
+
+@pytest.mark.parametrize(
+    ("objectives", "reason"),
+    [("recall", "must be as in recall:max,memory_bytes:min"), ("recal:max", "objectives key = 'recal': must be one")],
+)
+def test_objectives_of_a_replay_are_checked(objectives: str, reason: str) -> None:
+    done = CliRunner().invoke(app, ["replay", "--objectives", objectives])
+    assert done.exit_code == 2 and reason in done.stderr

@@ -114,9 +114,9 @@ def test_a_signal_ends_a_run_within_5_seconds_and_it_says_how_to_go_on(tmp_path:
     wait_for(lambda: rows(tmp_path, "running") and rows(tmp_path, "complete"), process)
     process.send_signal(number)
     begun = time.monotonic()
-    output = process.communicate(timeout=30)[0]
+    assert process.wait(30) == 128 + number
     assert time.monotonic() - begun < 5
-    assert process.returncode == 128 + number
+    output = process.communicate(timeout=60)[0]  # what Ray started has the pipe for a moment longer
     assert re.search(
         r"Stopped with \d of 7 finished; go on with: plait run --config .*tiny\.toml --trials 7\n$", output
     )

@@ -95,8 +95,10 @@ def test_written_twice_a_study_gains_only_what_is_new(engine: Engine, tmp_path: 
         first = write(session, "s", url)
         again = write(session, "s", url)
         running = queries.evaluations(session, "s", ("running",))[0]
+        driver = queries.search_summary(session, "s").driver
     assert (again.added, again.known, again.left) == (0, first.added, 1)
-    Recorder(engine, 1, CONFIG.proxy.digest, "x").fail(running.id, "RuntimeError")
+    assert driver is not None
+    Recorder(engine, 1, definition(CONFIG), driver, print).fail(running.id, "RuntimeError")
     with Session(engine) as session:
         later = write(session, "s", url)
     assert (later.added, later.known, later.left) == (1, first.added, 0)
