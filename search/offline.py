@@ -93,6 +93,7 @@ def replay(
         f"{len(found.entries)} designs of {found.space.size} under protocol {protocol['name']} "
         f"({found.protocol_digest}); {trials} evaluations, {workers} workers, {seeds} seeds; median [quartiles]",
         highlight=False,
+        markup=False,
     )
     if found.coverage < 1:
         screen.print(

@@ -10,6 +10,7 @@ study begun again, also after a restart, begins with the best evaluations there 
 """
 
 import random
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -131,5 +132,7 @@ def _sampler(name: str, seed: int) -> BaseSampler:
     if name == "nsga2":
         return NSGAIISampler(population_size=POPULATION, seed=seed)
     if name == "tpe":
-        return TPESampler(multivariate=True, group=True, seed=seed)
+        with warnings.catch_warnings():  # Optuna calls `group` experimental at each start
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            return TPESampler(multivariate=True, group=True, seed=seed)
     return RandomSampler(seed=seed)
