@@ -46,8 +46,9 @@ def start(folder: Path, *words: str, terminal: int | None = None) -> subprocess.
             start_new_session=True,
         )  # fmt: skip
     return subprocess.Popen(
-        command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+        command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell ignores it for its background jobs
+    )  # fmt: skip
 
 
 def rows(folder: Path, state: str = "%") -> list[tuple[str, str, float]]:
