@@ -1,39 +1,57 @@
-"""How many of twenty seeds of pure attention solve 32 pairs at length 256 under `screen`, at each learning rate.
+"""How many seeds of pure attention solve 32 pairs at length 256 under `screen`, at each learning rate.
 
-`python -m tests.gpu.learnability [DESIGN]` prints JSON: the share of seeds with accuracy 0.9 or more by rung, on
-validation data, and the seconds that it took.
+`python -m tests.gpu.learnability` prints JSON: the share of seeds with accuracy 0.9 or more by rung, on validation
+data, and the seconds that it took. Options change the protocol, as in the table of docs/scores.md: `--init-std 0.1
+--growth 0 --steps 3000 --rates 1e-3 3e-3 --seeds 3`.
 """
 
+import argparse
 import json
-import sys
 import time
 from dataclasses import replace
+from typing import Any
 
 import torch
 
-from proxies.protocol import named
+from proxies.protocol import Suite, named
 from proxies.scoring import solved_share
 from proxies.tasks import recall_task
 from proxies.trainer import Trainer
 from space.design import Design
 from tests.gpu.proxy import GPU
 
-SEEDS = 20
 
-
-def main(text: str = "4xfull") -> None:
-    protocol, started = named("screen"), time.monotonic()
-    training = replace(protocol.recall.training, num_seeds=SEEDS)
-    trained = Trainer(Design.parse(text), protocol, recall_task(protocol.recall), training, GPU)
+def main() -> None:
+    screen = named("screen")
+    assert isinstance(screen.recall, Suite)
+    training = screen.recall.training
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("design", nargs="?", default="4xfull")
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--steps", type=int, default=training.steps)
+    parser.add_argument("--batch", type=int, default=training.batch)
+    parser.add_argument("--rates", type=float, nargs="+", default=training.learning_rates)
+    parser.add_argument("--growth", type=float, default=screen.recall.growth)
+    parser.add_argument("--init-std", type=float, default=screen.init_std)
+    parser.add_argument("--embedding-std", type=float, default=screen.embedding_std)
+    parser.add_argument("--ladders", nargs="+", default=[ladder.task for ladder in screen.recall.ladders])
+    asked = parser.parse_args()
+    started = time.monotonic()
+    training = replace(
+        training, steps=asked.steps, batch=asked.batch, learning_rates=tuple(asked.rates), num_seeds=asked.seeds
+    )
+    ladders = tuple(ladder for ladder in screen.recall.ladders if ladder.task in asked.ladders)
+    recall = replace(screen.recall, training=training, ladders=ladders, growth=asked.growth)
+    protocol = replace(screen, recall=recall, init_std=asked.init_std, embedding_std=asked.embedding_std)
+    trained = Trainer(Design.parse(asked.design), protocol, recall_task(recall), training, GPU)
     trained.advance(training.steps)
-    found = trained.measure("validation")
-    shares = {
-        rung: [solved_share(seeds) for seeds in figures.view(-1, SEEDS).tolist()] for rung, figures in found.items()
+    shares: dict[str, Any] = {
+        rung: [solved_share(seeds) for seeds in figures.view(-1, asked.seeds).tolist()]
+        for rung, figures in trained.measure("validation").items()
     }
-    report = {"gpu": torch.cuda.get_device_name(), "design": text, "seeds": SEEDS, "steps": training.steps}
-    report |= {"learning_rates": training.learning_rates, "solved_share": shares}
+    report = {"gpu": torch.cuda.get_device_name(), **vars(asked), "solved_share": shares}
     print(json.dumps(report | {"seconds": round(time.monotonic() - started, 1)}, indent=2))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -1,15 +1,19 @@
 """How far scores can be trusted: rungs against the end, and one search against another."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from search.agree import METRICS
 from search.cli import app
 from search.config import SearchConfig
 from search.driver import design_costs
+from search.offline import BROUGHT
 from search.rank import kept, ranks, spearman
+from search.replay import Table
 from search.store import writer
 from search.store.recorder import Recorder
 from space.space import SearchSpace
@@ -93,3 +97,16 @@ def test_two_searches_are_compared_over_the_designs_of_both(storage: str) -> Non
 def test_too_few_designs_say_nothing(storage: str, words: tuple[str, ...]) -> None:
     result = CliRunner().invoke(app, ["agree", *words, "--storage", storage])
     assert result.exit_code == 2 and "designs = 3: must be 4 or more" in result.stderr
+
+
+def test_the_page_says_of_quicks_rungs_what_the_table_that_plait_brings_says() -> None:
+    table = Table.read(BROUGHT)
+    page = (Path(__file__).parents[2] / "docs" / "scores.md").read_text()
+    for index, budget in enumerate(table.protocol["rungs"][:-1]):
+        figures = []
+        for metric, sign in METRICS.items():
+            early, late = (
+                [sign * entry.rungs[rung].metrics[metric] for entry in table.entries.values()] for rung in (index, -1)
+            )
+            figures.append(rf"{spearman(early, late):.2f} \[[-.0-9, ]+\] \| {kept(early, late, 0.5):.0%}")
+        assert re.search(rf"^\| {budget:.0%} \| {figures[0]} \| {figures[1]} \|$", page, re.M), (budget, figures)
