@@ -20,20 +20,22 @@ from space.scale import Scale
 class Block(nn.Module):
     """One layer: a mixer and an MLP, each behind its norm and beside the residual."""
 
-    def __init__(self, mixer: str, shape: Shape, scale: Scale, num_replicas: int) -> None:
+    def __init__(self, mixer: str, shape: Shape, scale: Scale, num_replicas: int, dropout: float) -> None:
         super().__init__()
         self.attn_norm = RMSNorm(num_replicas, scale.width)
         self.attn = MIXERS[mixer](shape, num_replicas)
+        self.attn.dropout = dropout
         self.mlp_norm = RMSNorm(num_replicas, scale.width)
         self.mlp = SwiGLU(num_replicas, scale.width, scale.mlp_dim)
+        self.drop = _dropout(dropout)
 
     def forward(self, x_KBTD: Tensor, last_KBTD: Tensor | None, lower_bound_KD: Tensor | None) -> tuple[Tensor, Tensor]:
         """The residual stream without what the layer's MLP adds to it, and that: a norm takes sums in its stride.
         `last` is what the layer before has left to add."""
         x_KBTD, normed = self.attn_norm.after_sum(x_KBTD, last_KBTD)
         mixed = self.attn(normed, lower_bound_KD) if self.attn.lower_bounded else self.attn(normed)
-        x_KBTD, normed = self.mlp_norm.after_sum(x_KBTD, mixed)
-        return x_KBTD, self.mlp(normed)
+        x_KBTD, normed = self.mlp_norm.after_sum(x_KBTD, self.drop(mixed))
+        return x_KBTD, self.drop(self.mlp(normed))
 
 
 class HybridLM(nn.Module):
@@ -51,14 +53,17 @@ class HybridLM(nn.Module):
         *,
         init_std: float = INIT_STD,
         embedding_std: float = INIT_STD,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         self.design, self.scale = design, scale
         num_replicas = len(seeds)
         shapes = layer_shapes(design, scale)
         self.embeddings = Embedding(num_replicas, scale.vocab, scale.width)
+        self.drop = _dropout(dropout)
         self.layers = nn.ModuleList(
-            Block(layer.mixer, shape, scale, num_replicas) for layer, shape in zip(design.layers, shapes, strict=True)
+            Block(layer.mixer, shape, scale, num_replicas, dropout)
+            for layer, shape in zip(design.layers, shapes, strict=True)
         )
         self.norm = RMSNorm(num_replicas, scale.width)
         self.lm_head = Linear(num_replicas, scale.width, scale.vocab)
@@ -78,7 +83,7 @@ class HybridLM(nn.Module):
 
     def forward(self, tokens_KBT: Tensor, positions: Tensor | None = None) -> Tensor:
         """Logits `[K, B, T, V]`, or only those at `positions` `[K, B, P]`: `[K, B, P, V]`."""
-        x_KBTD = self.embeddings(tokens_KBT)
+        x_KBTD = self.drop(self.embeddings(tokens_KBT))
         last: Tensor | None = None
         for layer, bound in zip(self.layers, self._layer_bounds(), strict=True):
             x_KBTD, last = layer(x_KBTD, last, bound)
@@ -110,3 +115,7 @@ class HybridLM(nn.Module):
             name if name.startswith("lm_head.") else f"model.{name}": parameter.detach()[replica].clone()
             for name, parameter in self.named_parameters()
         }
+
+
+def _dropout(share: float) -> nn.Module:
+    return nn.Dropout(share) if share else nn.Identity()

@@ -35,7 +35,9 @@ class Training:
 
     There is a replica for each pair of a learning rate and one of `num_seeds` seeds from `first_seed` on. With
     `fresh_seeds`, the chosen rate is trained again with that many seeds more, and the score is theirs. A best rate on
-    the edge of the grid is followed by one beyond it, `extensions` times at most.
+    the edge of the grid is followed by one beyond it, `extensions` times at most. `dropout` is the share of the
+    embeddings, of attention's weights and of what each mixer and MLP adds that a step leaves out; the device draws it,
+    not the seed.
     """
 
     steps: int
@@ -48,6 +50,7 @@ class Training:
     warmup: float = 0.1
     weight_decay: float = 0.1
     clip: float = 1.0
+    dropout: float = 0.0
 
     def __post_init__(self) -> None:
         _check("training", "steps", self.steps, 1, 10**7)
@@ -61,6 +64,7 @@ class Training:
         _check("training", "warmup", self.warmup, 0, 1, float)
         _check("training", "weight_decay", self.weight_decay, 0, 10, float)
         _check("training", "clip", self.clip, 1e-6, 1e6, float)
+        _check("training", "dropout", self.dropout, 0, 0.9, float)
         if not self.learning_rates:
             raise ValueError("training learning_rates = []: must have at least one entry")
         for rate in self.learning_rates:
@@ -274,7 +278,7 @@ def _suite(name: str, *, steps: int, fresh_seeds: int) -> Protocol:
 
     def training(steps: int, batch: int) -> Training:
         return Training(
-            steps=steps, batch=batch, learning_rates=(1e-3, 2e-3, 4e-3), num_seeds=2, fresh_seeds=fresh_seeds,
+            steps=steps, batch=batch, learning_rates=(1e-3, 2e-3, 4e-3), num_seeds=4, fresh_seeds=fresh_seeds,
             extensions=1,
         )  # fmt: skip
 
@@ -308,8 +312,8 @@ PROTOCOLS: dict[str, Protocol] = {
                 length=64, num_examples=128,
             ),
         ),
-        _suite("screen", steps=2400, fresh_seeds=3),
-        _suite("confirm", steps=7200, fresh_seeds=5),
+        _suite("screen", steps=2400, fresh_seeds=5),
+        _suite("confirm", steps=7200, fresh_seeds=8),
     )
 }  # fmt: skip
 

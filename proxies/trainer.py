@@ -145,6 +145,7 @@ class Trainer:
             seeds_K,
             init_std=protocol.init_std,
             embedding_std=protocol.embedding_std,
+            dropout=training.dropout,
         ).to(device)
         rates = torch.tensor(rates_K, device=device)
         self.optimizer = FlatAdamW(self.model, rates, training)

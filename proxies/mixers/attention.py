@@ -36,6 +36,7 @@ class Attention(Mixer):
             k.transpose(1, 2),
             v.transpose(1, 2),
             attn_mask=mask,
+            dropout_p=self.dropout if self.training else 0.0,
             is_causal=mask is None,
             enable_gqa=self.shape.kv_heads != self.shape.heads,
         )

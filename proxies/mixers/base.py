@@ -34,6 +34,7 @@ class Mixer(nn.Module):
     op: str
     kept: Kept
     lower_bounded = False
+    dropout = 0.0  # of attention's weights while training; no other mixer has any
 
     def __init__(self, shape: Shape, num_replicas: int) -> None:
         super().__init__()

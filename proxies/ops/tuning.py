@@ -1,6 +1,7 @@
 """Tile sizes of fla's kernels, chosen once and shipped: a fresh worker on a known GPU never tunes.
 
-`python -m proxies.ops.tuning FILE` makes the choices on this machine's GPU, for proxies' head sizes, in a few minutes.
+`python -m proxies.ops.tuning FILE [OP ...]` makes the choices on this machine's GPU, for proxies' head sizes, of all
+ops or some: most of the time goes into compiling every variant, on all cores.
 Triton would time every variant of every kernel again in each new environment, and for each batch size: over a minute a
 mixer. A choice here holds for all batches and numbers of heads. On other GPUs Triton tunes at first use, one process at
 a time, and keeps its result in its cache.
@@ -12,7 +13,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib.metadata import version
@@ -195,52 +197,61 @@ def _time(op: str, index: int, file: Path) -> None:
     file.write_text(json.dumps(said | {"trying": None, "chosen": chosen}))
 
 
-def _run(arguments: list[list[str]]) -> list[bool]:
-    """Runs this module with each of these arguments at once; whether each came to its end."""
-    with tempfile.TemporaryFile() as said:
-        command = [sys.executable, "-m", "proxies.ops.tuning"]
-        running = [subprocess.Popen([*command, *each], stdout=said, stderr=said) for each in arguments]
-        return [process.wait() == 0 for process in running]
+def _run(arguments: list[str]) -> bool:
+    """Runs this module with these arguments; whether it came to its end."""
+    command = [sys.executable, "-m", "proxies.ops.tuning", *arguments]
+    return subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
 
 
-def main(file: str) -> None:
-    """Makes the choices for this machine's GPU: variants are compiled side by side, then timed one after the other."""
+def _choices(op: str, index: str, folder: str) -> dict[str, dict[str, list[Any]]]:
+    """The choices for one size, by kernel; a variant that ends the process is left out."""
+    file = Path(folder) / f"{op}-{index}.json"
+    broken: list[Any] = []
+    while True:
+        file.write_text(json.dumps({"broken": broken}))
+        whole = _run(["time", op, index, str(file)])
+        said = json.loads(file.read_text())
+        if whole:
+            chosen: dict[str, dict[str, list[Any]]] = said["chosen"]
+            return chosen
+        if not said.get("trying"):
+            raise RuntimeError(f"{op} {index}: ended before it timed a kernel")
+        print(f"{op} {index}: {said['trying']} ends the process: left out", flush=True)
+        broken.append(said["trying"])
+
+
+def main(file: str, ops: Sequence[str] = ()) -> None:
+    """Makes the choices for this machine's GPU: variants are compiled side by side, then timed one after the other.
+
+    What is shipped for this GPU already stays as it is. `file` is written after every size, so a stop costs the rest.
+    """
+    for op in ops:
+        if op not in ARGUMENTS:
+            raise SystemExit(f"op = {op!r}: must be one of {', '.join(ARGUMENTS)}")
     started = time.monotonic()
-    sizes = [(op, str(index)) for op in ARGUMENTS for index in range(len(_shapes(op)))]
+    sizes = [(op, str(index)) for op in ops or ARGUMENTS for index in range(len(_shapes(op)))]
     parts = -(-2 * (os.cpu_count() or 1) // len(sizes))  # two processes a core: they start and compile in turns
-    _run([[op, index, str(part), str(parts)] for op, index in sizes for part in range(parts)])
-    print(f"compiled in {time.monotonic() - started:.0f} s", flush=True)
-    kernels: dict[str, dict[str, list[Any]]] = {}
-    with tempfile.TemporaryDirectory() as folder:
-        files = {(op, index): Path(folder) / f"{op}-{index}.json" for op, index in sizes}
-        for path in files.values():
-            path.write_text(json.dumps({"broken": []}))
-        waiting = list(files)
-        while waiting:
-            ended = _run([[*size, str(files[size])] for size in waiting])
-            waiting = [size for size, whole in zip(waiting, ended, strict=True) if not whole]
-            for size in waiting:
-                said = json.loads(files[size].read_text())
-                if not said.get("trying"):
-                    raise RuntimeError(f"{' '.join(size)}: ended before it timed a kernel")
-                print(f"{' '.join(size)}: {said['trying']} ends the process: left out", flush=True)
-                said["broken"].append(said.pop("trying"))
-                files[size].write_text(json.dumps(said))
-        for path in files.values():
-            for name, chosen in json.loads(path.read_text())["chosen"].items():
-                kernels.setdefault(name, {}).update(chosen)
     made = {"gpu": torch.cuda.get_device_name(), "triton": version("triton")}
     made |= {"flash-linear-attention": version("fla-core"), "torch": torch.__version__}
-    kernels = {name: dict(sorted(kernels[name].items())) for name in sorted(kernels)}
-    Path(file).write_text(json.dumps(made | {"kernels": kernels}, indent=1) + "\n")
-    print(f"{sum(map(len, kernels.values()))} choices for {len(kernels)} kernels in {time.monotonic() - started:.0f} s")
+    shipped = tiles_for(torch.device("cuda"))
+    kernels: dict[str, dict[str, list[Any]]] = dict(_read(shipped)["kernels"]) if shipped else {}
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(sizes) * parts) as pool:
+        list(pool.map(_run, (["compile", *size, str(part), str(parts)] for size in sizes for part in range(parts))))
+        print(f"compiled in {time.monotonic() - started:.0f} s", flush=True)
+        for timed in as_completed([pool.submit(_choices, op, index, folder) for op, index in sizes]):
+            for name, chosen in timed.result().items():
+                kernels.setdefault(name, {}).update(chosen)
+            whole = {name: dict(sorted(kernels[name].items())) for name in sorted(kernels) if kernels[name]}
+            Path(file).write_text(json.dumps(made | {"kernels": whole}, indent=1) + "\n")
+    number = sum(map(len, kernels.values()))
+    print(f"{number} choices for {len(whole)} kernels in {time.monotonic() - started:.0f} s")
 
 
 if __name__ == "__main__":
     match sys.argv[1:]:
-        case [op, index, part, parts]:
+        case ["compile", op, index, part, parts]:
             _compile(op, int(index), int(part), int(parts))
-        case [op, index, file]:
+        case ["time", op, index, file]:
             _time(op, int(index), Path(file))
-        case [file]:
-            main(file)
+        case [file, *ops]:
+            main(file, ops)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 NAME = "text nanogpt"
 _TRAINED = (
     "layers", "width", "heads", "mlp_dim", "length", "learning_rates", "batch", "steps", "seeds", "look_every",
-    "warmup", "num_examples",
+    "warmup", "dropout", "num_examples",
 )  # fmt: skip
 
 

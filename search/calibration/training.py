@@ -42,6 +42,7 @@ def training(settings: Mapping[str, Any]) -> Training:
         learning_rates=tuple(settings["learning_rates"]),
         num_seeds=settings["seeds"],
         warmup=settings["warmup"],
+        dropout=settings.get("dropout", 0.0),
     )
 
 

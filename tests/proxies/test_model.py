@@ -70,6 +70,15 @@ class TestModel:
         got.square().sum().backward()
 
 
+def test_dropout_differs_from_step_to_step_and_is_gone_when_scoring() -> None:
+    design, tokens = Design.parse("2xfull"), draw_tokens()
+    dropped, whole = HybridLM(design, SCALE, SEEDS, dropout=0.2), HybridLM(design, SCALE, SEEDS)
+    torch.manual_seed(0)
+    first, second = dropped(tokens), dropped(tokens)
+    assert not torch.allclose(first, second)
+    assert torch.equal(dropped.eval()(tokens), whole(tokens))
+
+
 def test_a_window_smaller_than_the_text_forgets_what_left_it() -> None:
     tokens = draw_tokens()
     changed = tokens.clone()
