@@ -276,9 +276,9 @@ def _override_ladders(ladders: tuple[Ladder, ...], overrides: Any, where: str) -
 def _suite(name: str, *, steps: int, fresh_seeds: int) -> Protocol:
     """A protocol for a GPU: six ladders at once, a sweep of learning rates, and fresh seeds for the score."""
 
-    def training(steps: int, batch: int) -> Training:
+    def training(steps: int, batch: int, *rates: float) -> Training:
         return Training(
-            steps=steps, batch=batch, learning_rates=(1e-3, 2e-3, 4e-3), num_seeds=4, fresh_seeds=fresh_seeds,
+            steps=steps, batch=batch, learning_rates=rates, num_seeds=4, fresh_seeds=fresh_seeds,
             extensions=1,
         )  # fmt: skip
 
@@ -293,8 +293,8 @@ def _suite(name: str, *, steps: int, fresh_seeds: int) -> Protocol:
     )
     return Protocol(
         name=name, width=64, heads=1, state_heads=1, mlp_dim=128, init_std=0.05, embedding_std=0.5, rungs=(0.4, 1.0),
-        recall=Suite(training=training(steps, 24), ladders=ladders, growth=0.5, longer=(2, 4)),
-        language=Language(training=training(steps // 4, 16), length=256, num_examples=256),
+        recall=Suite(training=training(steps, 24, 1e-3, 2e-3, 4e-3), ladders=ladders, growth=0.5, longer=(2, 4)),
+        language=Language(training=training(steps // 4, 16, 4e-3, 8e-3, 16e-3), length=256, num_examples=256),
     )  # fmt: skip
 
 
@@ -313,7 +313,7 @@ PROTOCOLS: dict[str, Protocol] = {
             ),
         ),
         _suite("screen", steps=2400, fresh_seeds=5),
-        _suite("confirm", steps=7200, fresh_seeds=8),
+        _suite("confirm", steps=7200, fresh_seeds=7),
     )
 }  # fmt: skip
 

@@ -44,7 +44,7 @@ def test_an_unknown_protocol_is_refused() -> None:
 
 def test_seeds_start_where_they_are_told_and_fresh_ones_follow() -> None:
     training = named("screen", {"recall": {"training": {"first_seed": 7, "learning_rates": [1e-3]}}}).recall.training
-    assert (list(training.seeds), list(training.fresh)) == ([7, 8], [9, 10, 11])
-    assert training.replicas == [(1e-3, 7), (1e-3, 8)]
+    assert (list(training.seeds), list(training.fresh)) == ([7, 8, 9, 10], [11, 12, 13, 14, 15])
+    assert training.replicas == [(1e-3, seed) for seed in training.seeds]
     with pytest.raises(ValueError, match=r"first_seed = -1: must be a whole number in 0\.\."):
         named("quick", {"recall": {"training": {"first_seed": -1}}})
