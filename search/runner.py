@@ -163,6 +163,7 @@ def _tune(
         name, serving = _look(config, resources) if gpu and rungs is None else ("", {})
         driver.watcher.began(in_words(config, nodes), name, serving)
         driver.recorder.has_slots(driver.num_slots)
+        os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(driver.num_slots)  # else workers start one after the other
         _fit(driver, config, corpus, resources, rungs, folder)
     finally:
         ray.shutdown()

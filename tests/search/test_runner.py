@@ -167,14 +167,14 @@ class Heard:
 
     def __init__(self) -> None:
         self.ends: list[tuple[str, str, str]] = []
-
+        self.starts: list[float] = []
         self.where = ""
 
     def began(self, where: str, gpu: str, serving: object) -> None:
         self.where = where
 
     def started(self, lease: object) -> None:
-        pass
+        self.starts.append(time.monotonic())
 
     def noticed(self, words: str) -> None:
         pass
@@ -222,3 +222,11 @@ def test_a_bad_trial_fails_alone_with_one_line_and_a_dead_worker_is_tried_again(
     again = rows["2xgla+full@1"]
     assert (again.state, again.attempts) == ("complete", 2)
     assert ("2xgla+full@1", "lost", "worker died, will run again") in heard.ends
+
+
+def test_workers_start_side_by_side_and_not_one_after_the_other(tmp_path: Path) -> None:
+    heard = Heard()
+    config = SearchConfig.read(TINY).with_options(trials=4)
+    corpus = Corpus(bytes(range(256)) * 200, str(tmp_path / "marker"))
+    run(config, corpus, writer(f"sqlite:///{tmp_path}/plait.db"), heard, rungs=faulty)
+    assert heard.starts[1] - heard.starts[0] < 0.5  # a worker needs longer to start
