@@ -4,7 +4,8 @@ Tune pickles both for its own restore, which is not used: they pickle as nothing
 it is raised as Ended, because Tune takes every Exception for one of a trial's.
 """
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +13,8 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from search.driver import Driver, Next, Outcome
+
+_LOOK_SECONDS = 5.0
 
 
 class Ended(BaseException):
@@ -31,11 +34,12 @@ def _ending() -> Iterator[None]:
 
 
 class Suggesting(Searcher):
-    """Gives each trial of Tune an evaluation, and the driver its end."""
+    """Gives each trial of Tune an evaluation, and the driver its end. `num_slots`, where given, says how many trainings
+    can run at once, and is asked again and again."""
 
-    def __init__(self, driver: Driver) -> None:
+    def __init__(self, driver: Driver, num_slots: Callable[[], int] | None = None) -> None:
         super().__init__(metric="outcome", mode="max")
-        self._driver = driver
+        self._driver, self._num_slots, self._looked = driver, num_slots, time.monotonic()
         self._evaluations: dict[str, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
@@ -43,6 +47,9 @@ class Suggesting(Searcher):
 
     def suggest(self, trial_id: str) -> Any:
         with _ending():
+            if self._num_slots is not None and time.monotonic() - self._looked > _LOOK_SECONDS:
+                self._looked = time.monotonic()
+                self._driver.has_slots(self._num_slots())
             following = self._driver.next()
         if isinstance(following, Next):
             return Searcher.FINISHED if following is Next.FINISHED else None

@@ -3,7 +3,8 @@
 import socket
 import time
 
-from search.resources import Node
+from search.config import SearchConfig
+from search.resources import Node, num_slots
 
 PATIENCE = 40.0
 """Seconds without an answer after which a cluster is gone. After 60, Ray ends this process without a word."""
@@ -51,6 +52,14 @@ def nodes() -> list[Node]:
 
     offers = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     return [Node(int(offer.get("CPU", 0)), int(offer.get("GPU", 0))) for offer in offers]
+
+
+def slots(config: SearchConfig) -> int:
+    """How many trainings run at once on the machines that are alive; 0 when not even one fits at the moment."""
+    try:
+        return num_slots(config, nodes())
+    except ValueError:
+        return 0
 
 
 def _answers(address: str) -> bool:

@@ -92,7 +92,8 @@ class Driver:
     def __init__(
         self, config: SearchConfig, engine: Engine, recorder: Recorder, watcher: Watcher, num_slots: int
     ) -> None:
-        self.config, self.recorder, self.watcher, self.num_slots = config, recorder, watcher, num_slots
+        self.config, self.recorder, self.watcher = config, recorder, watcher
+        self.num_slots = self._most_slots = num_slots
         self.exhausted = False
         self.losses_in_a_row, self.last_loss = 0, ""
         self._dying: dict[int, Outcome] = {}
@@ -122,6 +123,15 @@ class Driver:
             costs=self._modelled_costs, infeasible=self._infeasible, on_infeasible=self._record_infeasible,
         )  # fmt: skip
 
+    def has_slots(self, number: int) -> None:
+        """From now on as many trainings can run at once; with 0 the search waits."""
+        if number == self.num_slots:
+            return
+        if self._most_slots:
+            self.watcher.noticed(f"The cluster has changed: {number} at a time now.")
+        self.num_slots, self._most_slots = number, max(number, self._most_slots)
+        self.recorder.has_slots(number)
+
     def trains_on(self, kind: str) -> None:
         """Raises ValueError when the search has scores made on another kind of device than `kind`, cpu or cuda: they
         come from other data, and in lower precision on a GPU."""
@@ -135,14 +145,16 @@ class Driver:
     @property
     def too_many_losses(self) -> bool:
         """Whether so many workers died in a row that going on makes no sense. A node takes all its workers along."""
-        return self.losses_in_a_row >= max(MOST_LOSSES, 2 * self.num_slots)
+        return self.losses_in_a_row >= max(MOST_LOSSES, 2 * self._most_slots)
 
     def next(self) -> Lease | Next:
         """The next evaluation to run."""
         if self.too_many_losses:
             return Next.WAIT if self.running else Next.FINISHED
-        if len(self.running) >= self.num_slots or self.finished + len(self.running) >= self.config.trials:
+        if self.finished + len(self.running) >= self.config.trials:
             return Next.WAIT if self.running else Next.FINISHED
+        if len(self.running) >= self.num_slots:
+            return Next.WAIT
         lease = self.recorder.lease_queued()
         while lease is None:
             proposal = self._proposer.ask()

@@ -92,7 +92,7 @@ def run(
     head, work = cluster.Head(), None
     try:
         with interruptible():
-            driver = Driver(config, engine, recorder, watcher, 1)
+            driver = Driver(config, engine, recorder, watcher, 0)
             if driver.finished < config.trials:
                 work = Apart(partial(_tune, driver, config, corpus, address, head, rungs, folder))
                 _attend(work, recorder, head)
@@ -140,6 +140,8 @@ def _tune(
     warnings.filterwarnings("ignore")
     import ray
 
+    from search.adapter import Suggesting
+
     here = this_machine() if address is None else None
     environment = {"OMP_NUM_THREADS": str(config.cpus_per_trial)}
     try:
@@ -157,29 +159,29 @@ def _tune(
         if address is not None:
             head.connected()
         nodes = [here] if here else cluster.nodes()
-        driver.num_slots, gpu = num_slots(config, nodes), gpu_share(config, nodes)
+        gpu = gpu_share(config, nodes)
+        driver.has_slots(num_slots(config, nodes))
         driver.trains_on("cuda" if gpu else "cpu")
         resources = {"CPU": config.cpus_per_trial, **({"GPU": gpu} if gpu else {})}
         name, serving = _look(config, resources) if gpu and rungs is None else ("", {})
         driver.watcher.began(in_words(config, nodes), name, serving)
-        driver.recorder.has_slots(driver.num_slots)
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(driver.num_slots)  # else workers start one after the other
-        _fit(driver, config, corpus, resources, rungs, folder)
+        searcher = Suggesting(driver, None if here else partial(cluster.slots, config))
+        _fit(searcher, config, corpus, resources, rungs, folder)
     finally:
         ray.shutdown()
 
 
 def _fit(
-    driver: Driver, config: SearchConfig, corpus: Corpus, resources: dict[str, float], rungs: Any, folder: str
+    searcher: Any, config: SearchConfig, corpus: Corpus, resources: dict[str, float], rungs: Any, folder: str
 ) -> None:
     from ray import tune
 
-    from search.adapter import Ended, Stopping, Suggesting
+    from search.adapter import Ended, Stopping
     from search.worker import Worker
 
     for name in ("ray", "ray.tune", "ray.train"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    searcher = Suggesting(driver)
     trainable = tune.with_parameters(
         Worker,
         protocol=config.proxy.with_text(corpus.digest),

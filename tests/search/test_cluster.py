@@ -6,15 +6,20 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from ray.cluster_utils import Cluster
 from sqlalchemy.orm import Session
 
+from proxies.evaluate import Report
+from proxies.protocol import Protocol
+from proxies.text import Corpus
 from search import cluster, runner
 from search.apart import Apart
 from search.config import SearchConfig
 from search.resources import num_cores
 from search.runner import run
 from search.store import queries, writer
+from space import Design
 from tests.bench.chaos import Stage
 from tests.search.test_resources import CORPUS
 from tests.search.test_runner import TINY, Heard, outcomes
@@ -86,6 +91,33 @@ def test_more_than_any_node_has_is_refused_and_a_search_without_an_address_has_i
     assert {row.state for row in outcomes(engine).values()} == {"complete"}
     with Session(engine) as session:
         assert 0 < (queries.busy_share(session, "tiny") or 0) < 1
+
+
+def slow(design: Design, protocol: Protocol, corpus: Corpus, device: torch.device) -> Iterator[Report]:
+    """A training of two seconds."""
+    time.sleep(2)
+    metrics = {"recall": 0.5, "recall_low": 0.4, "recall_high": 0.6, "lm_bits_per_byte": 3.0}
+    yield Report(rung=0, num_rungs=1, budget=1.0, metrics=metrics, details={})
+
+
+def test_a_node_that_joins_later_is_used(tmp_path: Path) -> None:
+    made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    engine, heard = writer(f"sqlite:///{tmp_path}/plait.db"), Heard()
+    config = SearchConfig.read(TINY).with_options(trials=8)
+
+    def join() -> None:
+        while not heard.starts:
+            time.sleep(0.1)
+        made.add_node(num_cpus=1)
+
+    Apart(join)
+    try:
+        run(config, CORPUS, engine, heard, rungs=slow, address=made.address)
+    finally:
+        made.shutdown()
+    assert heard.where.startswith("1 at a time")
+    assert heard.notices == ["The cluster has changed: 2 at a time now."]
+    assert len({row.worker for row in outcomes(engine).values()}) == 2
 
 
 def test_a_cluster_that_stops_answering_ends_the_run_with_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,6 +168,7 @@ class Heard:
     def __init__(self) -> None:
         self.ends: list[tuple[str, str, str]] = []
         self.starts: list[float] = []
+        self.notices: list[str] = []
         self.where = ""
 
     def began(self, where: str, gpu: str, serving: object) -> None:
@@ -177,7 +178,7 @@ class Heard:
         self.starts.append(time.monotonic())
 
     def noticed(self, words: str) -> None:
-        pass
+        self.notices.append(words)
 
     def ended(self, lease, state, metrics, reason, seconds) -> None:  # type: ignore[no-untyped-def]
         self.ends.append((str(lease.design), state, reason))
