@@ -173,7 +173,7 @@ def _fit(
 ) -> None:
     from ray import tune
 
-    from search.adapter import Ended, Stopping, Suggesting
+    from search.adapter import Ended, Quiet, Stopping, Suggesting
     from search.worker import Worker
 
     for name in ("ray", "ray.tune", "ray.train"):
@@ -201,6 +201,7 @@ def _fit(
             name="tune",
             storage_path=folder,
             verbose=0,
+            callbacks=[Quiet()],
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
         ),
     )
