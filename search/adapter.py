@@ -9,12 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ray.tune.progress_reporter import TrialProgressCallback
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from search.driver import Driver, Next, Outcome
 
 _LOOK_SECONDS = 5.0
+# The sets of Tune's controller that nothing takes a finished trial from.
+_KEEPERS = ("_live_trials", "_stopped_trials", "_failed_trials", "_trials_to_cache")
 
 
 class Ended(BaseException):
@@ -90,3 +93,29 @@ class Stopping(FIFOScheduler):
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         goes_on = self._searcher.measured(trial.trial_id, result)
         return str(TrialScheduler.CONTINUE if goes_on else TrialScheduler.STOP)
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Any:
+        forget_finished(tune_controller)
+        return super().choose_trial_to_run(tune_controller)
+
+
+class Quiet(TrialProgressCallback):
+    """Takes the place of Tune's own, which keeps every trial that it hears of, also when it prints none."""
+
+    def on_trial_result(self, *heard: Any, **info: Any) -> None: ...
+    def on_trial_error(self, *heard: Any, **info: Any) -> None: ...
+    def on_trial_complete(self, *heard: Any, **info: Any) -> None: ...
+
+
+def forget_finished(tune_controller: Any) -> None:
+    """Takes finished trials from where Tune keeps them until a run ends, so that memory does not grow with their
+    number. The newest stays: Tune takes for granted that there is one. What another version of Ray keeps elsewhere
+    stays there."""
+    trials = tune_controller.get_trials()
+    finished = [trial for trial in trials if trial.is_finished()][:-1]
+    for trial in finished:
+        trials.remove(trial)
+    for name in _KEEPERS:
+        keeper = getattr(tune_controller, name, None)
+        if isinstance(keeper, set):
+            keeper.difference_update(finished)

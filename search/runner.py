@@ -177,7 +177,7 @@ def _fit(
 ) -> None:
     from ray import tune
 
-    from search.adapter import Ended, Stopping
+    from search.adapter import Ended, Quiet, Stopping
     from search.worker import Worker
 
     for name in ("ray", "ray.tune", "ray.train"):
@@ -204,6 +204,7 @@ def _fit(
             name="tune",
             storage_path=folder,
             verbose=0,
+            callbacks=[Quiet()],
             checkpoint_config=tune.CheckpointConfig(checkpoint_at_end=False),
         ),
     )

@@ -116,7 +116,8 @@ class SearchSpace:
                 layers.append(choose(f"attention_{index}", self.attention) if mixed else attention)
             else:
                 layers.append(choose(f"linear_{index}", self.linear) if mixed else linear)
-        return Design(tuple(map(Layer.parse, layers)))
+        made = {text: Layer.parse(text) for text in layers}
+        return Design(tuple(made[text] for text in layers))
 
     @cached_property
     def parameters(self) -> dict[str, tuple[Any, ...] | None]:

@@ -1,5 +1,6 @@
 """A search on real Ray: it ends, it can be killed at any moment, and a bad trial is one line."""
 
+import gc
 import os
 import pty
 import re
@@ -8,17 +9,20 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
+from ray.tune.experiment import Trial
 from sqlalchemy import Engine
 from sqlalchemy.orm import Session
 
 from proxies.evaluate import Report
 from proxies.protocol import Protocol
 from proxies.text import Corpus
+from search.adapter import forget_finished
 from search.apart import Interrupted, interruptible
 from search.config import SearchConfig
 from search.progress import Progress
@@ -26,7 +30,7 @@ from search.runner import run
 from search.store import queries, writer
 from search.store.recorder import Lease
 from search.terminal import Lasting
-from space import Design
+from space import Design, SearchSpace
 
 ROOT = Path(__file__).parents[2]
 TINY = Path(__file__).with_name("tiny.toml")
@@ -231,3 +235,58 @@ def test_workers_start_side_by_side_and_not_one_after_the_other(tmp_path: Path) 
     corpus = Corpus(bytes(range(256)) * 200, str(tmp_path / "marker"))
     run(config, corpus, writer(f"sqlite:///{tmp_path}/plait.db"), heard, rungs=faulty)
     assert heard.starts[1] - heard.starts[0] < 0.5  # a worker needs longer to start
+
+
+class Counting(Heard):
+    """Counts Tune's trials in this process as a search goes on, and those of them whose worker died."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alive: list[tuple[int, int]] = []
+
+    def ended(self, *words) -> None:  # type: ignore[no-untyped-def]
+        super().ended(*words)
+        if len(self.ends) % 10 == 0:
+            gc.collect()
+            trials = [thing for thing in gc.get_objects() if type(thing) is Trial]
+            self.alive.append((len(trials), sum(trial.status == Trial.ERROR for trial in trials)))
+
+
+def brief(design: Design, protocol: Protocol, corpus: Corpus, device: torch.device) -> Iterator[Report]:
+    """A training that takes no time. The first one of a design ends its worker."""
+    marker = Path(corpus.source)
+    if str(design) == "4xfull" and not marker.exists():
+        marker.touch()
+        os._exit(1)
+    metrics = {"recall": 0.5, "recall_low": 0.4, "recall_high": 0.6, "lm_bits_per_byte": 3.0}
+    yield Report(rung=0, num_rungs=1, budget=1.0, metrics=metrics, details={})
+
+
+def test_trials_that_ended_do_not_stay_in_the_drivers_memory(tmp_path: Path) -> None:
+    space = SearchSpace(depth=(4,), linear=("gla", "hgrn", "retnet"), num_attention=(0, 1, 2, 4), mixtures=True)
+    config = SearchConfig.read(TINY).with_options(trials=80, space=space)
+    corpus, counting = Corpus(bytes(range(256)) * 200, str(tmp_path / "marker")), Counting()
+    assert run(config, corpus, writer(f"sqlite:///{tmp_path}/plait.db"), counting, rungs=brief).finished == 80
+    assert Counter(state for _, state, _ in counting.ends) == {"complete": 80, "lost": 1}
+    alive, died = zip(*counting.alive, strict=True)
+    assert len(alive) == 8 and max(alive) <= 6, counting.alive
+    assert died[-1] == 0, counting.alive
+
+
+class Elsewhere:
+    """A controller of Tune that keeps its trials in ways of its own: a list of its own making, a tuple, nothing."""
+
+    def __init__(self, *trials: Trial) -> None:
+        self._stopped_trials = trials
+
+    def get_trials(self) -> list[Trial]:
+        return list(self._stopped_trials)
+
+
+def test_trials_that_another_ray_keeps_elsewhere_stay_there() -> None:
+    trials = [Trial("brief", stub=True) for _ in range(3)]
+    for trial in trials:
+        trial.set_status(Trial.TERMINATED)
+    controller = Elsewhere(*trials)
+    forget_finished(controller)
+    assert controller.get_trials() == trials
