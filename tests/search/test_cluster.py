@@ -1,5 +1,8 @@
 """A search on a Ray cluster and PostgreSQL loses nothing, whatever is killed. The long version is bench/chaos.py."""
 
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -93,31 +96,39 @@ def test_more_than_any_node_has_is_refused_and_a_search_without_an_address_has_i
         assert 0 < (queries.busy_share(session, "tiny") or 0) < 1
 
 
-def slow(design: Design, protocol: Protocol, corpus: Corpus, device: torch.device) -> Iterator[Report]:
-    """A training of two seconds."""
-    time.sleep(2)
+def together(design: Design, protocol: Protocol, corpus: Corpus, device: torch.device) -> Iterator[Report]:
+    """A training that ends when another one is under way in another process, or fails after a minute."""
+    folder, deadline = Path(corpus.source), time.monotonic() + 60
+    (folder / str(os.getpid())).touch()
+    while len(list(folder.iterdir())) < 2:
+        assert time.monotonic() < deadline, "alone"
+        time.sleep(0.1)
     metrics = {"recall": 0.5, "recall_low": 0.4, "recall_high": 0.6, "lm_bits_per_byte": 3.0}
     yield Report(rung=0, num_rungs=1, budget=1.0, metrics=metrics, details={})
 
 
 def test_a_node_that_joins_later_is_used(tmp_path: Path) -> None:
     made = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    engine, heard = writer(f"sqlite:///{tmp_path}/plait.db"), Heard()
-    config = SearchConfig.read(TINY).with_options(trials=8)
+    command = f"{sys.executable} -m ray.scripts.scripts start --address {made.address} --num-cpus 1 --block"
+    joined: list[subprocess.Popen[bytes]] = []
+    engine, heard, folder = writer(f"sqlite:///{tmp_path}/plait.db"), Heard(), tmp_path / "trainings"
+    folder.mkdir()
 
     def join() -> None:
         while not heard.starts:
             time.sleep(0.1)
-        made.add_node(num_cpus=1)
+        joined.append(subprocess.Popen(command.split(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
 
     Apart(join)
+    config, corpus = SearchConfig.read(TINY).with_options(trials=2), Corpus(bytes(range(256)) * 200, str(folder))
     try:
-        run(config, CORPUS, engine, heard, rungs=slow, address=made.address)
+        run(config, corpus, engine, heard, rungs=together, address=made.address)
     finally:
+        for node in joined:
+            node.terminate()
         made.shutdown()
-    assert heard.where.startswith("1 at a time")
-    assert heard.notices == ["The cluster has changed: 2 at a time now."]
-    assert len({row.worker for row in outcomes(engine).values()}) == 2
+    assert heard.where.startswith("1 at a time") and heard.notices == ["The cluster has changed: 2 at a time now."]
+    assert [state for _, state, _ in heard.ends] == ["complete"] * 2, heard.ends
 
 
 def test_a_cluster_that_stops_answering_ends_the_run_with_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
