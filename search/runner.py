@@ -142,6 +142,8 @@ def _tune(
 
     from search.adapter import Suggesting
 
+    # What Ray would print of a lost worker, a paragraph each time. The driver says it in a line.
+    setattr(ray._private.worker, "print_to_stdstream", lambda *words, **how: None)  # noqa: B010
     here = this_machine() if address is None else None
     environment = {"OMP_NUM_THREADS": str(config.cpus_per_trial)}
     try:

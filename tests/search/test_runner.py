@@ -210,7 +210,9 @@ def outcomes(engine: Engine) -> dict[str, queries.EvaluationRow]:
         return {row.design: row for row in queries.evaluations(session, "tiny")}
 
 
-def test_a_bad_trial_fails_alone_with_one_line_and_a_dead_worker_is_tried_again(tmp_path: Path) -> None:
+def test_a_bad_trial_fails_alone_with_one_line_and_a_dead_worker_is_tried_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     engine = writer(f"sqlite:///{tmp_path}/plait.db")
     corpus = Corpus(bytes(range(256)) * 200, str(tmp_path / "marker"))
     heard = Heard()
@@ -227,6 +229,7 @@ def test_a_bad_trial_fails_alone_with_one_line_and_a_dead_worker_is_tried_again(
     again = rows["2xgla+full@1"]
     assert (again.state, again.attempts) == ("complete", 2)
     assert ("2xgla+full@1", "lost", "worker died, will run again") in heard.ends
+    assert "raylet" not in "".join(capfd.readouterr())  # Ray has a paragraph to say of it
 
 
 def test_workers_start_side_by_side_and_not_one_after_the_other(tmp_path: Path) -> None:
