@@ -13,7 +13,7 @@ from search.config import SAMPLERS, Halving, SearchConfig
 from search.terminal import DEFAULT_STORAGE, Storage, console, one_line, reading
 
 QUICK = ("nsga2", "tpe", "random", "model")
-BROUGHT = Path(__file__).parent / "replay" / "quick.csv"
+BROUGHT = Path(__file__).parent / "replay" / "placement.csv"
 
 
 def table(
