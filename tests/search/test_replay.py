@@ -99,7 +99,7 @@ def test_the_command_prints_a_row_a_sampler_and_writes_json_and_a_picture(table:
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
     assert lines[0].startswith(f"{SMALL.size} designs of {SMALL.size} under protocol quick")
-    assert [line.split()[0] for line in lines[2:]] == ["random", "nsga2"]
+    assert [line.split()[0] for line in lines[4:]] == ["random", "nsga2"] and max(map(len, lines)) <= 80
     data = json.loads((tmp_path / "r.json").read_text())
     assert len(data["curves"]) == 6 and data["protocol_digest"] == table.protocol_digest
     assert data["asked"]["stopping"] == "pareto"
