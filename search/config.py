@@ -130,7 +130,7 @@ class SearchConfig:
         },
     )
     trials: int = field(default=20, metadata={"words": "how many designs to finish"})
-    sampler: str = field(default="nsga2", metadata={"words": f"how designs are proposed, one of {', '.join(SAMPLERS)}"})
+    sampler: str = field(default="model", metadata={"words": f"how designs are proposed, one of {', '.join(SAMPLERS)}"})
     seed: int = field(default=0, metadata={"words": "seed of the proposals"})
     text: str = field(
         default="",

@@ -21,7 +21,7 @@ Array = NDArray[np.float64]
 MOST_DATA = 160
 NUM_BINS = 12
 NUM_CELLS = 1024
-_LENGTHS, _NOISES, _PLACE_WEIGHTS = (0.5, 1.0, 2.0, 4.0), (1e-3, 3e-2, 3e-1), (0.3, 1.0)
+_LENGTHS, _NOISES, _PLACE_WEIGHTS = (0.5, 1.0, 2.0, 4.0), (3e-3, 3e-2, 1e-1), (0.3, 1.0)
 _X = np.linspace(-6, 6, 4001)
 _PHI = np.array([0.5 * (1 + math.erf(x / math.sqrt(2))) for x in _X])
 

@@ -13,7 +13,7 @@ from search.config import SAMPLERS, Halving, SearchConfig
 from search.terminal import DEFAULT_STORAGE, Storage, console, one_line, reading
 
 QUICK = ("nsga2", "tpe", "random", "model")
-BROUGHT = Path(__file__).parent / "replay" / "quick.csv"
+BROUGHT = Path(__file__).parent / "replay" / "placement.csv"
 
 
 def table(
@@ -91,13 +91,14 @@ def replay(
     screen = console()
     screen.print(
         f"{len(found.entries)} designs of {found.space.size} under protocol {protocol['name']} "
-        f"({found.protocol_digest}); {trials} evaluations, {workers} workers, {seeds} seeds; median [quartiles]",
+        f"({found.protocol_digest});\n"
+        f"{trials} evaluations, {workers} workers, {seeds} seeds; share of its hypervolume; median [quartiles]",
         highlight=False,
         markup=False,
     )
     if found.coverage < 1:
         screen.print(
-            f"The table holds {found.coverage:.1%} of its space: samplers see only that, and are flattered by it.",
+            f"The table holds {found.coverage:.1%} of its space: samplers see only that, and are\nflattered by it.",
             highlight=False,
         )
     screen.print(_printed(rows, trials, GOAL))
@@ -119,11 +120,11 @@ def _finite(data: Any) -> Any:
 
 def _printed(rows: list[dict[str, Any]], trials: int, goal: float) -> Printed:
     shown = Printed(box=None, pad_edge=False)
-    headings = ("sampler", *(f"after {count}" for count in (trials // 4, trials // 2, trials)))
-    for heading in (*headings, f"trainings to {goal:.0%}", f"seconds to {goal:.0%}", "reached", "stopped"):
+    headings = ("sampler", *(f"after\n{count}" for count in (trials // 4, trials // 2, trials)))
+    for heading in (*headings, f"trainings\nto {goal:.0%}", f"seconds\nto {goal:.0%}", "reached", "stopped"):
         shown.add_column(heading, justify="left" if heading == "sampler" else "right", no_wrap=True)
     for row in rows:
-        volumes = [_quartiles(row[f"hypervolume_{part}"], ".3f") for part in ("quarter", "half", "all")]
+        volumes = [format(row[f"hypervolume_{part}"][1], ".3f") for part in ("quarter", "half", "all")]
         shown.add_row(
             row["sampler"], *volumes, _quartiles(row["trainings_to_goal"], ".0f"),
             _quartiles(row["seconds_to_goal"], ".0f"), f"{row['reached']}/{row['seeds']}", f"{row['stopped']:.0f}",

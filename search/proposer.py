@@ -24,7 +24,7 @@ from space.space import SearchSpace
 
 REDRAWS = 4
 MIN_OBSERVED = 8  # what the model needs before it says anything
-EXPLORE = 5  # one proposal in so many is Optuna's own
+EXPLORE = 16  # one proposal in so many is Optuna's own; half of the pool is random as it is
 POOL = 400
 MOST_PARENTS = 8
 _MAX_LISTED = 200_000  # spaces larger than this are not listed to find what is left

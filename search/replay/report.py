@@ -8,7 +8,7 @@ import numpy as np
 
 from search.replay.simulate import Curve
 
-GOAL = 0.99
+GOAL = 0.95
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 

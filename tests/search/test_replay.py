@@ -3,7 +3,9 @@
 import json
 from dataclasses import replace as changed
 from itertools import pairwise
+from math import inf
 from pathlib import Path
+from statistics import median
 
 import pytest
 from sqlalchemy.orm import Session
@@ -12,7 +14,9 @@ from typer.testing import CliRunner
 from search.cli import app
 from search.config import Halving, SearchConfig
 from search.offline import BROUGHT
+from search.proposer import anchors
 from search.replay import Table, replay
+from search.replay.report import GOAL
 from search.replay.simulate import Scale
 from search.store import queries
 from space import SearchSpace
@@ -95,7 +99,7 @@ def test_the_command_prints_a_row_a_sampler_and_writes_json_and_a_picture(table:
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
     assert lines[0].startswith(f"{SMALL.size} designs of {SMALL.size} under protocol quick")
-    assert [line.split()[0] for line in lines[2:]] == ["random", "nsga2"]
+    assert [line.split()[0] for line in lines[4:]] == ["random", "nsga2"] and max(map(len, lines)) <= 80
     data = json.loads((tmp_path / "r.json").read_text())
     assert len(data["curves"]) == 6 and data["protocol_digest"] == table.protocol_digest
     assert data["asked"]["stopping"] == "pareto"
@@ -137,8 +141,10 @@ def test_a_table_that_is_not_one_is_refused(table: Table, tmp_path: Path, change
         Table.read(tmp_path / "t.json")
 
 
-def test_the_table_that_plait_brings_is_whole_and_replays() -> None:
-    table = Table.read(BROUGHT)
+def test_the_table_that_plait_brings_is_its_searchs_and_replays() -> None:
+    table, config = Table.read(BROUGHT), SearchConfig.read(BROUGHT.with_suffix(".toml"))
+    protocol = config.proxy.with_text(table.protocol["language"]["text"])
+    assert (table.space, table.protocol_digest) == (config.space, protocol.digest)
     assert len(table.entries) >= 100 and {entry.state for entry in table.entries.values()} == {"complete"}
     words = ["replay", "--samplers", "random", "--seeds", "2", "--trials", "40"]
     done = CliRunner().invoke(app, words)
@@ -146,6 +152,19 @@ def test_the_table_that_plait_brings_is_whole_and_replays() -> None:
     assert f"{len(table.entries)} designs of {table.space.size} under protocol quick" in done.stdout
     others = CliRunner().invoke(app, [*words, "--objectives", "recall:max,lm_bits_per_byte:min"])
     assert others.exit_code == 0 and others.stdout != done.stdout
+
+
+def test_the_table_that_plait_brings_tells_samplers_apart_and_the_default_leads() -> None:
+    table = Table.read(BROUGHT)
+    controls = len(anchors(table.space))  # which every search trains first
+
+    def beyond(sampler: str) -> float:
+        curves = [replay(table, sampler, seed, trials=40) for seed in range(5)]
+        return median(reached[0] if (reached := curve.reaching(GOAL)) else inf for curve in curves) - controls
+
+    default = beyond(SearchConfig().sampler)
+    assert 0 < default <= beyond("random") / 2
+    assert default <= min(beyond("nsga2"), beyond("tpe"))
 
 
 @pytest.mark.parametrize(
