@@ -41,17 +41,22 @@ OWN_TERMINAL = (
 
 def start(folder: Path, *words: str, terminal: int | None = None) -> subprocess.Popen[str]:
     """`plait run` on the tiny search in `folder`, with pipes or a terminal of its own."""
+
+    def heed() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a shell ignores it for its background jobs
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and nohup this one
+
     command = [sys.executable, "-m", "search.cli", "run", "--config", str(TINY), *words]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     if terminal is not None:  # a new session, whose leader the kernel tells that its terminal is gone
         command = [sys.executable, "-c", OWN_TERMINAL, *command]
         return subprocess.Popen(
             command, cwd=folder, env=environment, text=True, stdin=terminal, stdout=terminal, stderr=terminal,
-            start_new_session=True,
+            start_new_session=True, preexec_fn=heed,
         )  # fmt: skip
     return subprocess.Popen(
         command, cwd=folder, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell ignores it for its background jobs
+        preexec_fn=heed,
     )  # fmt: skip
 
 
