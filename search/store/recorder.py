@@ -60,7 +60,7 @@ class Recorder:
         self.search, self.name, self.driver = search, definition.name, driver
         self.protocol_digest = definition.protocol_digest
         self._marks = itertools.count()
-        self._num_slots, self._counted = 0, 0.0
+        self._num_slots, self._counted, self._uncounted = 0, 0.0, 0.0
 
     @classmethod
     def open(
@@ -104,13 +104,14 @@ class Recorder:
 
     def has_slots(self, number: int) -> None:
         """From now on as many trainings can run at once."""
-        self._num_slots, self._counted = number, time.monotonic()
+        now = time.monotonic()
+        self._uncounted += self._num_slots * (now - self._counted)
+        self._num_slots, self._counted = number, now
 
     def _count_slots(self, session: Session, now: float) -> None:
+        offered = self._uncounted + self._num_slots * (now - self._counted)
         session.execute(
-            update(Search)
-            .where(Search.id == self.search)
-            .values(slot_seconds=Search.slot_seconds + self._num_slots * (now - self._counted))
+            update(Search).where(Search.id == self.search).values(slot_seconds=Search.slot_seconds + offered)
         )
 
     def heartbeat(self) -> None:
@@ -136,7 +137,7 @@ class Recorder:
 
         with suppress(DBAPIError):
             self._write(work, patience=0)
-            self._counted = now
+            self._counted, self._uncounted = now, 0.0
 
     def close(self) -> None:
         """Queues what is still running, without counting the attempt, and gives up the driver's place.

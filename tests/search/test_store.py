@@ -229,3 +229,15 @@ class TestThePasswordFile:
     def test_sqlite_needs_none(self, file: Path, tmp_path: Path) -> None:
         file.unlink()
         writer(f"sqlite:///{tmp_path}/a.db").dispose()
+
+
+def test_slots_that_were_there_before_their_number_changed_are_counted(tmp_path: Path) -> None:
+    engine = writer(f"sqlite:///{tmp_path}/plait.db")
+    recorder = Recorder.open(engine, definition())
+    for number in (20, 10):
+        recorder.has_slots(number)
+        time.sleep(0.2)
+    recorder.heartbeat()
+    recorder.heartbeat()
+    with Session(engine) as session:
+        assert 6 <= session.execute(text("SELECT slot_seconds FROM searches")).scalar_one() < 12
