@@ -42,8 +42,9 @@ class Linear(Stacked):
     def forward(self, x_KBTD: Tensor) -> Tensor:
         if self.bias is None:
             return project(x_KBTD, [self.weight])[0]
-        y = torch.baddbmm(self.bias[:, None].to(x_KBTD.dtype), x_KBTD.flatten(1, -2), self.weight.mT)
-        return y.view(*x_KBTD.shape[:-1], -1)
+        if x_KBTD.is_cuda:
+            return _Affine.apply(x_KBTD, self.weight, self.bias)
+        return torch.baddbmm(self.bias[:, None], x_KBTD.flatten(1, -2), self.weight.mT).view(*x_KBTD.shape[:-1], -1)
 
 
 def project(x_KBTD: Tensor, weights: Iterable[Tensor]) -> list[Tensor]:
@@ -91,17 +92,40 @@ class _FanOut(torch.autograd.Function):
         return total.view(ctx.shape), *(_outer(gradient, rows) for gradient in gradients)
 
 
+class _Affine(torch.autograd.Function):
+    """`x` times the weight, transposed, and a bias `[K, out]`. Both gradients are cut along N to fill the GPU."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        rows = x.flatten(1, -2)
+        ctx.save_for_backward(rows, weight)
+        ctx.shape, ctx.bias_dtype = x.shape, bias.dtype
+        return torch.baddbmm(bias[:, None].to(x.dtype), rows, weight.mT).view(*x.shape[:-1], -1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        rows, weight = ctx.saved_tensors
+        gradient = gradient.flatten(1, -2)
+        parts = gradient.unflatten(1, (_cuts(gradient.shape[1], 1), -1)).sum(2, dtype=torch.float32)
+        return (gradient @ weight).view(ctx.shape), _outer(gradient, rows), parts.sum(1).to(ctx.bias_dtype)
+
+
 def _outer(y: Tensor, x: Tensor) -> Tensor:
     """`y^T x` for each replica, `[K, N, out]` and `[K, N, in]` to `[K, out, in]`, cut along N to fill the GPU."""
     num_replicas, rows, _ = y.shape
-    tiles = num_replicas * -(-y.shape[2] // 64) * -(-x.shape[2] // 64)
-    cuts = 1
-    while tiles * cuts < _FILLED and rows % (2 * cuts) == 0 and rows // (2 * cuts) >= _FEWEST_ROWS:
-        cuts *= 2
+    cuts = _cuts(rows, num_replicas * -(-y.shape[2] // 64) * -(-x.shape[2] // 64))
     if cuts == 1:
         return torch.bmm(y.mT, x)
     y, x = (z.reshape(num_replicas * cuts, rows // cuts, -1) for z in (y, x))
     return torch.bmm(y.mT, x).unflatten(0, (num_replicas, cuts)).sum(1)
+
+
+def _cuts(rows: int, tiles: int) -> int:
+    """Into how many equal parts to cut `rows` so that `tiles` of each fill the GPU."""
+    cuts = 1
+    while tiles * cuts < _FILLED and rows % (2 * cuts) == 0 and rows // (2 * cuts) >= _FEWEST_ROWS:
+        cuts *= 2
+    return cuts
 
 
 class Embedding(Stacked):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from proxies.layers import _Affine, _FanOut
 from proxies.model import HybridLM
 from space.design import Design
 from space.scale import Scale
@@ -77,6 +78,25 @@ def test_dropout_differs_from_step_to_step_and_is_gone_when_scoring() -> None:
     first, second = dropped(tokens), dropped(tokens)
     assert not torch.allclose(first, second)
     assert torch.equal(dropped.eval()(tokens), whole(tokens))
+
+
+def test_the_gradients_a_gpu_uses_are_those_of_plain_matrix_products() -> None:
+    """`_Affine` and `_FanOut`, with enough rows to be cut. The sums of the bias are in float32."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = ((3, 4, 256, 16), (3, 24, 16), (3, 8, 16), (3, 24))
+    tensors = [torch.randn(shape, generator=generator, dtype=torch.float64) for shape in shapes]
+
+    def gradients(plain: bool) -> list[Tensor]:
+        x, one, other, bias = found = [tensor.clone().requires_grad_() for tensor in tensors]
+        if plain:
+            y = x.flatten(1, 2) @ one.mT + bias[:, None], x.flatten(1, 2) @ one.mT, x.flatten(1, 2) @ other.mT
+        else:
+            y = _Affine.apply(x, one, bias), *_FanOut.apply(x, one, other)
+        sum((index + 1) * z.square().sum() for index, z in enumerate(y)).backward()
+        return [tensor.grad for tensor in found]
+
+    for mine, wanted in zip(gradients(False), gradients(True), strict=True):
+        torch.testing.assert_close(mine, wanted, rtol=1e-5, atol=1e-4)
 
 
 def test_a_window_smaller_than_the_text_forgets_what_left_it() -> None:
