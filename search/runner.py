@@ -25,8 +25,9 @@ from search.config import SearchConfig
 from search.driver import Driver, Watcher
 from search.resources import gpu_share, in_words, num_slots, this_machine
 from search.store import shown
+from search.store.opening import Definition
 from search.store.place import LEASE_SECONDS
-from search.store.recorder import Definition, Recorder
+from search.store.recorder import Recorder
 from search.store.transaction import PATIENCE, in_a_line
 
 ROOT = Path(__file__).parents[1]

@@ -12,33 +12,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from sqlalchemy import Engine, func, or_, select, update
+from sqlalchemy import Engine, func, select, update
 from sqlalchemy.exc import DBAPIError, IntegrityError
 from sqlalchemy.orm import Session
 
-from search.store.place import LEASE_SECONDS, driver_alive, driver_token
+from search.store.opening import Definition, open_search
+from search.store.place import LEASE_SECONDS, driver_token
 from search.store.tables import FAILED, INFEASIBLE, LOST, QUEUED, RUNNING, Evaluation, Rung, Search
 from search.store.transaction import PATIENCE, transaction
 from space.design import Design
-from space.space import SearchSpace
 
 MAX_ATTEMPTS = 4  # the first, and three more
 _COLUMNS = ("recall", "recall_low", "recall_high", "lm_bits_per_byte", "memory_bytes", "parameters")
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Definition:
-    """What makes a search the search it is. `fixed` are the parts of `config` that may not change when it goes on."""
-
-    name: str
-    space: SearchSpace
-    protocol: Mapping[str, Any]
-    protocol_digest: str
-    config: Mapping[str, Any]
-    version: str
-    fixed: tuple[str, ...] = ("objectives", "deployment", "confirms")
 
 
 @dataclass(frozen=True)
@@ -78,7 +65,7 @@ class Recorder:
         replaces it.
         """
         driver = driver_token()
-        search = transaction(engine, lambda session: _open(session, definition, extend, driver), on_away=on_away)
+        search = transaction(engine, lambda session: open_search(session, definition, extend, driver), on_away=on_away)
         recorder = cls(engine, search, definition, driver, on_away)
         recorder._write(recorder._requeue)
         return recorder
@@ -330,67 +317,6 @@ class Recorder:
             return False
 
         return self._write(work)
-
-
-def _open(session: Session, definition: Definition, extend: bool, driver: str) -> int:
-    search = session.scalar(select(Search).where(Search.name == definition.name).with_for_update())
-    if search is None:
-        search = Search(
-            name=definition.name,
-            space=definition.space.to_dict(),
-            space_digest=definition.space.digest,
-            protocol=dict(definition.protocol),
-            protocol_digest=definition.protocol_digest,
-            created=time.time(),
-            plait_version=definition.version,
-        )
-        session.add(search)
-    else:
-        _same_search(search, definition, extend)
-        search.space, search.space_digest = definition.space.to_dict(), definition.space.digest
-    search.config = dict(definition.config)
-    session.flush()
-    now = time.time()
-    old = search.driver
-    free = [Search.driver.is_(None), Search.driver_expires < now]
-    if old and not driver_alive(old):
-        free.append(Search.driver == old)
-    taken = session.execute(
-        update(Search)
-        .where(Search.id == search.id, or_(*free))
-        .values(driver=driver, driver_expires=now + LEASE_SECONDS)
-    )
-    if not taken.rowcount:  # type: ignore[attr-defined]
-        raise ValueError(f"search {definition.name!r}: another plait run drives it ({old}): stop that one first")
-    return search.id
-
-
-def _same_search(search: Search, definition: Definition, extend: bool) -> None:
-    differences = []
-    if search.protocol_digest != definition.protocol_digest:
-        differences += _differences("protocol", search.protocol, definition.protocol)
-    for part in definition.fixed:
-        differences += _differences(part, search.config.get(part), definition.config.get(part))
-    if search.space_digest != definition.space.digest:
-        if not definition.space.includes(SearchSpace.from_dict(search.space)):
-            differences += _differences("space", search.space, definition.space.to_dict())
-        elif not extend:
-            raise ValueError(
-                f"search {definition.name!r}: its space is smaller than the one asked for: "
-                "add --resume to go on in the larger one, or choose another --name"
-            )
-    if differences:
-        raise ValueError(
-            f"search {definition.name!r} exists and differs: {'; '.join(differences)}: choose another --name"
-        )
-
-
-def _differences(where: str, old: Any, new: Any) -> list[str]:
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        keys = [*old, *(key for key in new if key not in old)]
-        return [line for key in keys for line in _differences(f"{where}.{key}", old.get(key), new.get(key))]
-    old, new = (list(value) if isinstance(value, tuple) else value for value in (old, new))
-    return [] if old == new else [f"{where} is {old} there and {new} here"]
 
 
 def _lost_reason(reason: str = "worker died") -> str:

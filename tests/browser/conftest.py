@@ -15,7 +15,8 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from search.store import writer
-from search.store.recorder import Definition, Recorder
+from search.store.opening import Definition
+from search.store.recorder import Recorder
 from space import SCALES, Design, SearchSpace, cost
 from tests.services import chromium
 

@@ -10,7 +10,8 @@ from sqlalchemy import Engine
 from search.config import SearchConfig
 from search.driver import Driver, Next, Outcome
 from search.store import writer
-from search.store.recorder import Definition, Recorder
+from search.store.opening import Definition
+from search.store.recorder import Recorder
 from space import Design
 
 Score = Callable[[Design, float], Mapping[str, Any]]

@@ -19,7 +19,8 @@ from search.calibration.verdict import AGREES, HIGHER, LOWER, SHORT, Published, 
 from search.cli import app
 from search.config import SearchConfig
 from search.store import writer
-from search.store.recorder import Definition, Recorder
+from search.store.opening import Definition
+from search.store.recorder import Recorder
 from space import Design
 
 TINY: dict[str, Any] = {

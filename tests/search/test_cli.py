@@ -13,7 +13,8 @@ from search.cli import app
 from search.config import SearchConfig
 from search.driver import design_costs
 from search.store import controls, writer
-from search.store.recorder import Definition, Recorder
+from search.store.opening import Definition
+from search.store.recorder import Recorder
 from space import Design
 from tests.search.driving import definition
 

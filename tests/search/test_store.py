@@ -17,8 +17,9 @@ from proxies.text import Corpus
 from search.config import SearchConfig
 from search.runner import definition as kept_of
 from search.store import queries, reader, shown, writer
+from search.store.opening import Definition
 from search.store.place import driver_token
-from search.store.recorder import MAX_ATTEMPTS, Definition, Recorder
+from search.store.recorder import MAX_ATTEMPTS, Recorder
 from search.store.transaction import transaction
 from space import Design, SearchSpace
 from tests.services import Postgres
