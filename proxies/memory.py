@@ -37,7 +37,8 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes of one replica: `kept` as long as it is trained at all, `passing` while it takes steps or is scored.
+    """Bytes of one replica: `kept` as long as it is trained at all, `passing` while it takes steps or is scored, which
+    use the same memory in turns.
 
     `most` is how many replicas the grids of the kernels take.
     """
@@ -72,7 +73,7 @@ def estimate(design: Design, scale: Scale, training: Sizes, scoring: Sequence[Si
     ]
     rows = max(sizes.batch for sizes in (training, *scoring))
     most = LARGEST_GRID // (rows * max(shape.heads for shape in shapes))
-    return Need(kept, step + sum(scores), most)
+    return Need(kept, max(step, *scores), most)
 
 
 def need(design: Design, scale: Scale, tasks: Sequence[Task], training: Training, device: torch.device) -> Need:

@@ -160,7 +160,11 @@ class Trainer:
     def release(self) -> None:
         """Gives back what captured steps and scores hold on a GPU; the next ones are captured again."""
         self.scorers: dict[tuple[torch.Size, ...], Graphed] = {}
-        self.step = Graphed(self._step) if self.device.type == "cuda" else self._step
+        if self.device.type == "cuda":
+            self.pool = torch.cuda.graph_pool_handle()
+            self.step: Callable[..., None] = Graphed(self._step, self.pool)
+        else:
+            self.step = self._step
 
     def advance(self, steps: int) -> None:
         """Trains until `steps` steps are done in all, at most those of the training, or no replica is left."""
@@ -198,7 +202,7 @@ class Trainer:
         """Adds the metric of a piece to the totals: a graph for each shape of a piece."""
         if self.device.type == "cpu":
             return self._add_metric
-        return self.scorers.setdefault(tuple(x.shape for x in piece), Graphed(self._add_metric))
+        return self.scorers.setdefault(tuple(x.shape for x in piece), Graphed(self._add_metric, self.pool))
 
     def _add_metric(self, tokens: Tensor, labels: Tensor, positions: Tensor | None = None) -> None:
         num_replicas = len(self.totals_K)
