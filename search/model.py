@@ -1,7 +1,8 @@
 """A model of the scores from the features of a design, to choose the most promising of many before any is trained.
 
-A Gaussian process (Matérn 5/2) for each measured objective, its length scales and noise by marginal likelihood; what is
-computed is not modelled. Candidates are ranked by expected hypervolume improvement: the integral, over what the front
+A Gaussian process for each measured objective: a part for where attention stands, whatever the backbone, and a part for
+the whole design, each Matérn 5/2. Their shares, length and noise are chosen by marginal likelihood; what is computed is
+not modelled. Candidates are ranked by expected hypervolume improvement: the integral, over what the front
 does not dominate yet, of the probability that the candidate does. Designs in training count as they are predicted.
 """
 
@@ -21,20 +22,22 @@ Array = NDArray[np.float64]
 MOST_DATA = 160
 NUM_BINS = 12
 NUM_CELLS = 1024
-_LENGTHS, _NOISES, _PLACE_WEIGHTS = (0.5, 1.0, 2.0, 4.0), (3e-3, 3e-2, 1e-1), (0.3, 1.0)
+_LENGTHS, _NOISES = (0.25, 0.5, 1.0, 2.0), (3e-3, 3e-2, 1e-1)
+_PLACE_SHARES = (0.0, 0.2, 0.5, 0.8)  # of the variance that where attention stands explains by itself
 _X = np.linspace(-6, 6, 4001)
 _PHI = np.array([0.5 * (1 + math.erf(x / math.sqrt(2))) for x in _X])
 
 
 class Features:
-    """Numbers that describe a design of `space`: what its layers are, then (from `places` on) where attention sits."""
+    """Numbers that describe a design of `space`: what its layers are, then (from `places` on) how many there are, how
+    many of them attention, and where it stands."""
 
     def __init__(self, space: SearchSpace) -> None:
         self.kinds = {text: index for index, text in enumerate((*space.linear, *space.attention))}
         parts = sorted({part for text in self.kinds for part in text.split(":")})
         self.parts = {part: index for index, part in enumerate(parts)}
         self.bins = min(NUM_BINS, max(space.depth))
-        self.places = len(self.kinds) + len(self.parts) + 2
+        self.places = len(self.kinds) + len(self.parts)
         self._known: dict[Design, Array] = {}
 
     def __call__(self, designs: Sequence[Design]) -> Array:
@@ -69,34 +72,35 @@ class Features:
 
 
 class _Process:
-    """A Gaussian process for one objective."""
+    """A Gaussian process for one objective. `places` is where the features begin that say where attention stands."""
 
     def __init__(self, x_ND: Array, y_N: Array, places: int) -> None:
         self.mean, self.deviation = float(y_N.mean()), float(y_N.std()) or 1.0
         y = (y_N - self.mean) / self.deviation
         self.centre, scale = x_ND.mean(0), x_ND.std(0)
         varies = scale > 1e-9
-        self.scale = np.where(varies, 1 / np.where(varies, scale, 1), 0.0)
+        scale = np.where(varies, 1 / np.where(varies, scale, 1), 0.0)
+        parts = np.arange(len(scale)) >= places, np.full(len(scale), True)
+        self.weights = [part * scale / math.sqrt(max(1, (varies & part).sum())) for part in parts]
+        self.x = x_ND - self.centre
+        squares = [_squares(self.x * weights, self.x * weights) for weights in self.weights]
         best = -math.inf
-        for place in _PLACE_WEIGHTS:
-            weights = (
-                self.scale * np.where(np.arange(len(scale)) >= places, place, 1.0) / math.sqrt(max(1, varies.sum()))
-            )
-            x = (x_ND - self.centre) * weights
-            squares = _squares(x, x)
-            for length, noise in product(_LENGTHS, _NOISES):
-                kernel = _matern(squares / length**2) + noise * np.eye(len(y))
+        for length in _LENGTHS:
+            place, whole = (_matern(part / length**2) for part in squares)
+            for share, noise in product(_PLACE_SHARES, _NOISES):
+                kernel = share * place + (1 - share) * whole + noise * np.eye(len(y))
                 factor = np.linalg.cholesky(kernel)
                 half = np.linalg.solve(factor, y)
                 likelihood = -0.5 * half @ half - np.log(np.diag(factor)).sum()
                 if likelihood > best:
                     best = likelihood
-                    self.weights, self.length, self.x, self.factor, self.half = weights, length, x, factor, half
+                    self.length, self.share, self.factor, self.half = length, share, factor, half
 
     def predict(self, x_MD: Array) -> tuple[Array, Array]:
         """Mean and deviation, without the noise of a measurement."""
-        x = (x_MD - self.centre) * self.weights
-        across = np.linalg.solve(self.factor, _matern(_squares(self.x, x) / self.length**2))
+        x = x_MD - self.centre
+        place, whole = (_matern(_squares(self.x * weights, x * weights) / self.length**2) for weights in self.weights)
+        across = np.linalg.solve(self.factor, self.share * place + (1 - self.share) * whole)
         variance = np.maximum(1 - (across**2).sum(0), 1e-6)
         return self.mean + self.deviation * (across.T @ self.half), self.deviation * np.sqrt(variance)
 

@@ -1,10 +1,11 @@
 """Proposing designs: Optuna behind `ask` and `tell`, and everything Optuna leaves to its user.
 
-The study lives in memory and is rebuilt from what the database holds. Anchors (designs whose result is known or
-published) come first. A design is never proposed twice: a repeat is drawn again, then replaced by a new neighbour of a
+The study lives in memory and is rebuilt from what the database holds. Anchors (controls, whose result is known) come
+first. A design is never proposed twice: a repeat is drawn again, then replaced by a new neighbour of a
 known design, then by whatever is left of the space. A design that is not feasible is told apart and passed over.
 """
 
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,17 +19,17 @@ import optuna
 from search.model import Model
 from search.sampler import Sampler
 from search.store.pareto import non_dominated
+from space.cost import cost
 from space.design import Design, Layer
-from space.presets import preset
+from space.scale import SCALES
 from space.space import SearchSpace
 
 REDRAWS = 4
-MIN_OBSERVED = 8  # what the model needs before it says anything
+MIN_OBSERVED = 4  # what the model needs before it says anything
 EXPLORE = 16  # one proposal in so many is Optuna's own; half of the pool is random as it is
 POOL = 400
 MOST_PARENTS = 8
 _MAX_LISTED = 200_000  # spaces larger than this are not listed to find what is left
-_PREFERRED = ("gated_deltanet", "hgrn2")
 
 
 @dataclass(frozen=True)
@@ -183,14 +184,19 @@ class _Drawn:
 
 
 def anchors(space: SearchSpace) -> list[Design]:
-    """Pure attention, each pure backbone, and the study's 3:1 and 6:1 with two backbones: those that `space` has."""
-    linear = [Layer.parse(text) for text in space.linear]
-    preferred = sorted(linear, key=lambda layer: layer.mixer not in _PREFERRED)[:2]
+    """The controls of every depth that `space` has: pure attention, which must recall, and the pure backbone with the
+    smallest state, which must not."""
     found: list[Design] = []
     for depth in space.depth:
-        found.append(Design.hybrid(depth, Layer("full"), ()))
-        found += [Design.hybrid(depth, layer, ()) for layer in linear]
-        for layer in preferred:
-            for name in ("map-3-1", "map-6-1"):
-                found.append(Design.hybrid(depth, layer, preset(name, depth).full_layers))
+        pure = [Design.hybrid(depth, Layer.parse(text), ()) for text in space.linear]
+        pure.sort(key=_state_bytes)
+        found += [Design.hybrid(depth, Layer("full"), ()), *[design for design in pure if space.contains(design)][:1]]
     return [design for design in dict.fromkeys(found) if space.contains(design)]
+
+
+def _state_bytes(design: Design) -> float:
+    """At a scale of every day; infinite where that has no such shape."""
+    try:
+        return cost(design, SCALES["340m"]).state_bytes
+    except ValueError:
+        return math.inf

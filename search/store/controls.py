@@ -9,7 +9,7 @@ from search.store.tables import COMPLETE
 from space.design import Design
 
 SOLVED = 0.9
-"""Recall that pure attention must reach, and some pure backbone must not, for a search's scores to mean anything."""
+"""Recall that pure attention must reach, and the weakest pure backbone must not, for scores to mean anything."""
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,9 @@ class Control:
 def of(session: Session, name: str) -> list[Control]:
     """The controls of the search `name` that have finished.
 
-    Pure attention must reach SOLVED in recall, of a mixture in pairs, which it is known to solve; one of the pure
-    backbones must stay below it in recall; and the test must not give its answers away (`proxies.leakage`).
+    Pure attention must reach SOLVED in recall, of a mixture in pairs, which it is known to solve; a pure backbone, the
+    one with the smallest state, must stay below it in recall; and the test must not give its answers away
+    (`proxies.leakage`).
     """
     attention, weak, blind, seen = [], [], [], []
     for row in evaluations(session, name, (COMPLETE,)):
@@ -46,7 +47,7 @@ def of(session: Session, name: str) -> list[Control]:
     if weak:
         found.append(Control(
             f"weakest backbone {min(weak):.2f}",
-            f"every pure backbone reached recall {SOLVED}: the task is too easy to tell designs apart."
+            f"the weakest pure backbone reached recall {min(weak):.2f}: the task is too easy to tell designs apart."
             if min(weak) >= SOLVED else "",
         ))  # fmt: skip
     if blind and seen:

@@ -1,6 +1,7 @@
 """Proposing: anchors first, nothing twice, whatever the history holds."""
 
 import tomllib
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -27,12 +28,18 @@ def test_no_design_is_proposed_twice_and_an_exhausted_space_says_so(sampler: str
     assert seen[: len(anchors(SPACE))] == anchors(SPACE)
 
 
+def test_the_controls_are_attention_and_the_smallest_state_whatever_the_order_of_the_backbones() -> None:
+    space = replace(SPACE, linear=("gated_deltanet", "hgrn", "gla"), depth=(4, 6), num_attention=(0, 1, 4))
+    assert [str(design) for design in anchors(space)] == ["4xfull", "4xhgrn", "6xhgrn"]
+    assert [str(design) for design in anchors(replace(SPACE, num_attention=(1, 4)))] == ["4xfull"]
+
+
 @pytest.mark.parametrize(("sampler", "valued"), list(product(SAMPLERS, (True, False))))
 def test_anchors_run_once_also_after_a_resume(sampler: str, valued: bool) -> None:
     known = anchors(SPACE)
-    history = [Past(design, (0.5, 1.0) if valued else None) for design in known[:3]]
+    history = [Past(design, (0.5, 1.0) if valued else None) for design in known[:1]]
     proposer = Proposer(SPACE, OBJECTIVES, sampler, history=history)
-    for design in known[3:]:
+    for design in known[1:]:
         proposal = proposer.ask()
         assert proposal is not None and (proposal.design, proposal.origin) == (design, "anchor")
     following = proposer.ask()
