@@ -101,8 +101,8 @@ def test_kill_9_of_the_driver_at_three_moments_loses_and_repeats_nothing(tmp_pat
     assert set(finished) <= set(done)
     assert len(done) == len({design for design, _, _ in done}) == 6
     assert {state for _, state, _ in done} == {"complete"}
-    # pure attention and the pure backbones come first, once
-    assert {design for design, _, _ in done[:3]} == {"2xfull", "2xgla", "2xhgrn"}
+    # pure attention and the backbone with the smallest state come first, once
+    assert {design for design, _, _ in done[:2]} == {"2xfull", "2xhgrn"}
 
     more = start(tmp_path, "--trials", "9")
     output = more.communicate(timeout=120)[0]
