@@ -188,10 +188,10 @@ def anchors(space: SearchSpace) -> list[Design]:
     smallest state, which must not."""
     found: list[Design] = []
     for depth in space.depth:
-        pure = [Design.hybrid(depth, Layer.parse(text), ()) for text in space.linear]
-        pure.sort(key=_state_bytes)
-        found += [Design.hybrid(depth, Layer("full"), ()), *[design for design in pure if space.contains(design)][:1]]
-    return [design for design in dict.fromkeys(found) if space.contains(design)]
+        attention, *pure = (Design.hybrid(depth, Layer.parse(text), ()) for text in ("full", *space.linear))
+        found += [attention] if space.contains(attention) else []
+        found += sorted(filter(space.contains, pure), key=_state_bytes)[:1]
+    return found
 
 
 def _state_bytes(design: Design) -> float:

@@ -147,16 +147,8 @@ def test_a_table_that_plait_brings_is_its_searchs_and_replays(name: str) -> None
     protocol = config.proxy.with_text(table.protocol["language"]["text"])
     assert (table.space, table.protocol_digest) == (config.space, protocol.digest)
     assert len(table.entries) >= 100 and {entry.state for entry in table.entries.values()} == {"complete"}
-    words = [
-        "replay",
-        *([] if file == BROUGHT else [str(file)]),
-        "--samplers",
-        "random",
-        "--seeds",
-        "2",
-        "--trials",
-        "40",
-    ]
+    brought = [] if file == BROUGHT else [str(file)]
+    words = ["replay", *brought, "--samplers", "random", "--seeds", "2", "--trials", "40"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     assert f"{len(table.entries)} designs of {table.space.size} under protocol quick" in done.stdout
