@@ -199,7 +199,7 @@ def uniform(generator: torch.Generator, *shape: int) -> Tensor:
 
 def distinct(choices: int, number: int, count: int, generator: torch.Generator) -> Tensor:
     """`number` of 0..choices-1 without repeats and in random order, for each of `count` examples: [count, number]."""
-    return uniform(generator, count, choices).argsort(1)[:, :number]
+    return uniform(generator, count, choices).topk(number, 1, largest=False).indices
 
 
 def filler(count: int, length: int, generator: torch.Generator) -> Tensor:
