@@ -1,4 +1,8 @@
-"""The small pieces between the matrix products: on a GPU each is compiled into one pass over memory."""
+"""The small pieces between the matrix products: on a GPU each is compiled into one pass over memory.
+
+They are compiled in this process. Inductor's pool of processes gains nothing with pieces of one or two kernels, costs
+its start, and forks anew when it was idle for a minute: a worker was seen to wait for it for ever.
+"""
 
 from collections.abc import Callable
 from functools import cache, wraps
@@ -25,4 +29,5 @@ def fused(function: Callable[..., Result]) -> Callable[..., Result]:
 @cache
 def _compiled(function: Callable[..., Result]) -> Callable[..., Result]:
     torch._dynamo.config.recompile_limit = _SHAPES
+    torch._inductor.config.compile_threads = 1
     return torch.compile(function, dynamic=False)

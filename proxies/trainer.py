@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from proxies import watchdog
 from proxies.fusion import fused
 from proxies.graph import Graphed
 from proxies.layers import GPU_DTYPE
@@ -170,6 +171,7 @@ class Trainer:
         """Trains until `steps` steps are done in all, at most those of the training, or no replica is left."""
         self.model.train()
         for done in range(self.steps_done, steps):
+            watchdog.beat()
             if done % _LOOK == 0 and bool((self.failed_at_K >= 0).all()):
                 return
             batches = [next(stream) for stream in self.streams]
@@ -194,6 +196,7 @@ class Trainer:
             self.totals_K.zero_()
             pieces = zip(*(x.to(self.device).split(EVALUATION_ROWS) for x in whole.tensors), strict=True)
             for piece in pieces:
+                watchdog.beat()
                 self._scorer(piece)(*piece)
             figures[rung] = torch.where(self.failed_at_K < 0, self.totals_K / len(whole.tokens), math.nan).cpu()
         return figures

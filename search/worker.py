@@ -1,7 +1,8 @@
 """The worker: a Ray Tune trainable that stays alive from design to design. A step is a rung.
 
-Nothing a design does may end a worker: exceptions come back as results, and the driver decides what they mean. The one
-exception is an error after which a process can use its GPU no more: it is told, and then the process ends.
+Nothing a design does may end a worker: exceptions come back as results, and the driver decides what they mean. There
+are two exceptions. After an error that loses a process its GPU, the worker says so, and ends. One that hangs is ended
+by the watchdog; the driver sees a lost worker and trains the design again.
 """
 
 import os
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ray import tune
 
+from proxies import watchdog
 from proxies.protocol import Protocol
 from proxies.text import Corpus
 from search.driver import Outcome
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 Rungs = Callable[[Design, Protocol, Corpus, "torch.device"], Iterator[Any]]
 _MAX_REASON = 300
+STALLED = 900.0  # seconds without a step of training: compiling and tuning a design, the longest silence, take 150
 GPU_ERROR = "gpu_error"
 # What CUDA, its libraries and Triton say when the process has lost its GPU.
 _DEAD = (
@@ -58,6 +61,7 @@ class Worker(tune.Trainable):
         if self.dying:
             os._exit(1)  # nothing that cleans up may wait for a dead GPU
         worker = f"{socket.gethostname()}:{os.getpid()}"
+        watchdog.arm(STALLED)
         try:
             if self.reports is None:
                 self.reports = self._start()
@@ -69,6 +73,8 @@ class Worker(tune.Trainable):
             self.dying = reason.startswith(GPU_ERROR)
             outcome = Outcome(failure=reason, traceback=trace, worker=worker, dying=self.dying)
             text = outcome.to_json()
+        finally:
+            watchdog.disarm()
         if outcome.done:
             self.reports = None  # frees the models
         return {"outcome": text, "done": outcome.done}

@@ -15,15 +15,17 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from torch import Tensor
+
+from proxies import watchdog
 
 HEAD_SIZES = {  # of keys and values, as proxies with heads of 32 and of 64 have them
     "simple_decay": ((32, 32), (32, 64), (64, 64), (64, 128), (128, 64), (128, 128)),
@@ -38,6 +40,7 @@ ARGUMENTS = {
     "kda": "q k v beta g_channel", "hgrn": "x g_scan",
 }  # fmt: skip
 _BATCH, _LENGTH, _HEADS = 256, 256, 2
+_WAIT = 10.0  # seconds between two signs of life of a process that waits for its turn
 _IGNORED = {"B", "H", "HV"}  # keys of Triton's tuning that leave the best tiles as they are
 _FILES = Path(__file__).parent / "tiles"
 
@@ -69,7 +72,20 @@ def turn(device: torch.device) -> AbstractContextManager[Any]:
         return nullcontext()
     folder = Path.home() / ".triton"
     folder.mkdir(parents=True, exist_ok=True)
-    return FileLock(folder / "plait-tuning.lock")
+    return _patient(FileLock(folder / "plait-tuning.lock"))
+
+
+@contextmanager
+def _patient(lock: FileLock) -> Iterator[None]:
+    """The lock, for which this process may wait as long as others need it: waiting is not hanging."""
+    while not lock.is_locked:
+        with suppress(Timeout):
+            lock.acquire(timeout=_WAIT)
+        watchdog.beat()
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 class _Tiles(dict[tuple[Any, ...], Any]):
