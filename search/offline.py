@@ -126,7 +126,7 @@ def _printed(rows: list[dict[str, Any]], trials: int, goal: float) -> Printed:
     for row in rows:
         volumes = [format(row[f"hypervolume_{part}"][1], ".3f") for part in ("quarter", "half", "all")]
         shown.add_row(
-            row["sampler"], *volumes, _quartiles(row["trainings_to_goal"], ".0f"),
+            row["sampler"], *volumes, _quartiles(row["trainings_to_goal"], "g"),
             _quartiles(row["seconds_to_goal"], ".0f"), f"{row['reached']}/{row['seeds']}", f"{row['stopped']:.0f}",
         )  # fmt: skip
     return shown

@@ -15,8 +15,8 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
     """The lower quartile, the median and the upper quartile; infinite values count as larger than all."""
     ordered = np.sort(np.array(values, dtype=float))
-    low, middle, high = (float(np.quantile(ordered, share, method="nearest")) for share in (0.25, 0.5, 0.75))
-    return low, middle, high
+    low, high = (float(np.quantile(ordered, share, method="nearest")) for share in (0.25, 0.75))
+    return low, float(np.median(ordered)), high
 
 
 def summary(curves: Sequence[Curve], trials: int) -> list[dict[str, Any]]:

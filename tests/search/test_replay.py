@@ -140,7 +140,7 @@ def test_a_table_that_is_not_one_is_refused(table: Table, tmp_path: Path, change
         Table.read(tmp_path / "t.json")
 
 
-@pytest.mark.parametrize("name", [BROUGHT.name, "placement6.csv"])
+@pytest.mark.parametrize("name", [BROUGHT.name, "placement6.csv", "placement8.csv"])
 def test_a_table_that_plait_brings_is_its_searchs_and_replays(name: str) -> None:
     file = BROUGHT.with_name(name)
     table, config = Table.read(file), SearchConfig.read(file.with_suffix(".toml"))
