@@ -36,7 +36,9 @@ class Next(Enum):
 class Watcher(Protocol):
     """Told what a run works with, about trials as they start and end, and what else a person should notice."""
 
-    def began(self, where: str, gpu: str, serving: Mapping[str, str]) -> None: ...
+    def began(self, where: str) -> None: ...
+
+    def works_with(self, gpu: str, serving: Mapping[str, str]) -> None: ...
 
     def started(self, lease: Lease) -> None: ...
 
@@ -49,7 +51,8 @@ class Watcher(Protocol):
 class Outcome:
     """What a worker hands back at a rung: figures, or a failure with its one-line reason.
 
-    A worker that is `dying` cannot be used again: it ends when it is asked for more.
+    Before its first design a worker on a GPU says which that is, and what serves each mixer there (`serving`); its
+    failure then is that of the machine. One that is `dying` cannot be used again: it ends when it is asked for more.
     """
 
     rung: int = 0
@@ -61,6 +64,8 @@ class Outcome:
     traceback: str = ""
     worker: str = ""
     dying: bool = False
+    gpu: str = ""
+    serving: Mapping[str, str] | None = None
 
     @property
     def done(self) -> bool:
@@ -97,6 +102,7 @@ class Driver:
         self.exhausted = False
         self.losses_in_a_row, self.last_loss = 0, ""
         self._dying: dict[int, Outcome] = {}
+        self._works_with: list[tuple[str, Mapping[str, str]]] = []
         self.running: dict[int, tuple[Lease, float]] = {}
         with Session(engine) as session:
             self.finished = queries.search_summary(session, config.name).finished
@@ -170,9 +176,12 @@ class Driver:
         return lease
 
     def measured(self, evaluation: int, outcome: Outcome) -> bool:
-        """Records a rung; returns whether the trial goes on."""
+        """Records a rung; returns whether the trial goes on. Raises ValueError when the worker cannot use its GPU."""
         if evaluation not in self.running:
             return False
+        if outcome.serving is not None:
+            self._introduced(outcome.gpu, outcome.serving, outcome.failure)
+            return True
         if outcome.dying:
             self._dying[evaluation] = outcome
             return True  # to its end, which is that of a lost worker
@@ -194,6 +203,14 @@ class Driver:
         self.recorder.finish(evaluation, state, metrics, outcome.details or {}, time.monotonic() - started)
         self._end(lease, state, metrics, "", started)
         return False
+
+    def _introduced(self, gpu: str, serving: Mapping[str, str], failure: str) -> None:
+        """Passes on what a worker works with, once for all that are alike."""
+        if failure:
+            raise ValueError(failure)
+        if (gpu, serving) not in self._works_with:
+            self._works_with.append((gpu, serving))
+            self.watcher.works_with(gpu, serving)
 
     def lost(self, evaluation: int) -> None:
         """The worker of an evaluation died: it is queued again, a few times."""

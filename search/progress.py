@@ -91,13 +91,14 @@ class Progress:
             with suppress(OSError):
                 self._live.stop()
 
-    def began(self, where: str, gpu: str, serving: Mapping[str, str]) -> None:
-        tuned = any("tuned at first use" in reason for reason in serving.values())
-        wait = "a few minutes, until kernels are tuned" if tuned else "about a minute"
-        self._print(f"{where}; the first results take {wait}. Ctrl-C stops, nothing finished is lost.")
-        if serving:
-            self._print(f"On {gpu}:")
-            self._print(serving_table(serving))
+    def began(self, where: str) -> None:
+        self._print(f"{where}; the first results take about a minute. Ctrl-C stops, nothing finished is lost.")
+
+    def works_with(self, gpu: str, serving: Mapping[str, str]) -> None:
+        self._print(f"On {gpu}:")
+        self._print(serving_table(serving))
+        if any("tuned at first use" in reason for reason in serving.values()):
+            self._print("Kernels are tuned first, which takes a few minutes.")
 
     def started(self, lease: Lease) -> None:
         self.running += 1

@@ -166,8 +166,7 @@ def _tune(
         driver.has_slots(num_slots(config, nodes))
         driver.trains_on("cuda" if gpu else "cpu")
         resources = {"CPU": config.cpus_per_trial, **({"GPU": gpu} if gpu else {})}
-        name, serving = _look(config, resources) if gpu and rungs is None else ("", {})
-        driver.watcher.began(in_words(config, nodes), name, serving)
+        driver.watcher.began(in_words(config, nodes))
         os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = str(driver.num_slots)  # else workers start one after the other
         searcher = Suggesting(driver, None if here else partial(cluster.slots, config))
         _fit(searcher, config, corpus, resources, rungs, folder)
@@ -183,6 +182,7 @@ def _fit(
     from search.adapter import Ended, Quiet, Stopping
     from search.worker import Worker
 
+    mixers = list(dict.fromkeys(text.split(":")[0] for text in (*config.space.attention, *config.space.linear)))
     for name in ("ray", "ray.tune", "ray.train"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     trainable = tune.with_parameters(
@@ -192,6 +192,7 @@ def _fit(
         num_threads=config.cpus_per_trial,
         gpu=resources.get("GPU", 0),
         rungs=rungs,
+        mixers=mixers,
     )
     tuner = tune.Tuner(
         tune.with_resources(trainable, resources),
@@ -220,19 +221,3 @@ def _fit(
 def short_name(trial: Any) -> str:
     """What Tune calls a trial and its folder: a design's text would be too long for a file system."""
     return str(trial.trial_id)
-
-
-def _look(config: SearchConfig, resources: dict[str, float]) -> tuple[str, dict[str, str]]:
-    """A worker's GPU, and what serves each mixer of the space on it. Raises ValueError when a worker cannot use one."""
-    import ray
-
-    from search.worker import look
-
-    mixers = [text.split(":")[0] for text in (*config.space.attention, *config.space.linear)]
-    remote = ray.remote(num_cpus=resources["CPU"], num_gpus=resources["GPU"], max_retries=0)(look)
-    try:
-        return ray.get(remote.remote(list(dict.fromkeys(mixers))))
-    except ray.exceptions.RayTaskError as error:
-        raise ValueError(
-            f"gpus_per_trial = {resources['GPU']:g}: {error.cause}; or train on the CPU with --gpus-per-trial 0"
-        ) from None

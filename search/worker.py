@@ -36,7 +36,8 @@ _DEAD = (
 class Worker(tune.Trainable):
     """Trains the design named in its config and hands back an Outcome a rung, as JSON.
 
-    `gpu` is its share of the GPU that Ray shows it; 0 is the CPU.
+    `gpu` is its share of the GPU that Ray shows it; 0 is the CPU. On a GPU its first step is an introduction, which
+    says what serves each of `mixers` there.
     """
 
     def setup(  # type: ignore[override]
@@ -47,8 +48,10 @@ class Worker(tune.Trainable):
         num_threads: int,
         gpu: float,
         rungs: Rungs | None,
+        mixers: Sequence[str] = (),
     ) -> None:
         self.protocol, self.corpus, self.num_threads, self.gpu, self.rungs = protocol, corpus, num_threads, gpu, rungs
+        self.mixers, self.introduced = mixers, not gpu or rungs is not None
         self.dying = False
         self.reset_config(config)
 
@@ -60,24 +63,33 @@ class Worker(tune.Trainable):
     def step(self) -> dict[str, Any]:
         if self.dying:
             os._exit(1)  # nothing that cleans up may wait for a dead GPU
-        worker = f"{socket.gethostname()}:{os.getpid()}"
         watchdog.arm(STALLED)
         try:
-            if self.reports is None:
-                self.reports = self._start()
-            report = next(self.reports)
-            outcome = Outcome(report.rung, report.budget, report.final, report.metrics, report.details, worker=worker)
-            text = outcome.to_json()
-        except Exception as error:
-            reason, trace = reason_of(error), traceback.format_exc()
-            self.dying = reason.startswith(GPU_ERROR)
-            outcome = Outcome(failure=reason, traceback=trace, worker=worker, dying=self.dying)
-            text = outcome.to_json()
+            outcome, text = self._next()
         finally:
             watchdog.disarm()
         if outcome.done:
             self.reports = None  # frees the models
         return {"outcome": text, "done": outcome.done}
+
+    def _next(self) -> tuple[Outcome, str]:
+        """The next outcome, and as JSON."""
+        if not self.introduced:
+            self.introduced = True
+            outcome = introduction(self.gpu, self.mixers)
+            return outcome, outcome.to_json()
+        worker = f"{socket.gethostname()}:{os.getpid()}"
+        try:
+            if self.reports is None:
+                self.reports = self._start()
+            report = next(self.reports)
+            outcome = Outcome(report.rung, report.budget, report.final, report.metrics, report.details, worker=worker)
+            return outcome, outcome.to_json()
+        except Exception as error:
+            reason, trace = reason_of(error), traceback.format_exc()
+            self.dying = reason.startswith(GPU_ERROR)
+            outcome = Outcome(failure=reason, traceback=trace, worker=worker, dying=self.dying)
+            return outcome, outcome.to_json()
 
     def _start(self) -> Iterator[Any]:
         import torch
@@ -93,16 +105,20 @@ class Worker(tune.Trainable):
         return self.rungs(Design.parse(self.design), self.protocol, self.corpus, device)
 
 
-def look(mixers: Sequence[str]) -> tuple[str, dict[str, str]]:
-    """The name of this worker's GPU, and what serves each mixer on it. Raises RuntimeError where torch sees none."""
+def introduction(gpu: float, mixers: Sequence[str]) -> Outcome:
+    """The name of this process's GPU and what serves each mixer on it, or why torch cannot use it."""
     import torch
 
     from proxies.mixers import serving
     from proxies.ops.kernels import require
 
     device = torch.device("cuda")
-    require(device)
-    return torch.cuda.get_device_name(), serving(mixers, device)
+    try:
+        require(device)
+        return Outcome(gpu=torch.cuda.get_device_name(), serving=serving(mixers, device))
+    except Exception as error:
+        words = f"gpus_per_trial = {gpu:g}: {error}; or train on the CPU with --gpus-per-trial 0"
+        return Outcome(failure=words, serving={})
 
 
 def reason_of(error: Exception) -> str:

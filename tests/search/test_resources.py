@@ -15,12 +15,14 @@ from proxies.protocol import Protocol
 from proxies.text import Corpus
 from search import resources, runner
 from search.config import SearchConfig, template
-from search.driver import MOST_LOSSES
+from search.driver import MOST_LOSSES, Driver, Outcome
 from search.progress import Progress
 from search.resources import Node, gpu_share, num_gpus, num_slots
 from search.runner import run
 from search.store import writer
+from search.store.recorder import Lease, Recorder
 from space import Design
+from tests.search.driving import definition
 from tests.search.test_runner import TINY, Heard, outcomes
 
 CORPUS = Corpus(bytes(range(256)) * 200, "test")
@@ -133,7 +135,21 @@ def test_a_gpu_that_torch_cannot_use_ends_the_run_and_is_not_silently_the_cpu(tm
     engine = writer(f"sqlite:///{tmp_path}/plait.db")
     with pytest.raises(ValueError, match=r"gpus_per_trial = 1: torch .* sees no GPU: install .*--gpus-per-trial 0$"):
         run(SearchConfig.read(TINY), CORPUS, engine, Heard())
-    assert not outcomes(engine)
+    assert {row.state for row in outcomes(engine).values()} == {"queued"}, "a design was blamed for its machine"
+
+
+def test_workers_that_are_alike_are_introduced_once_and_another_too(tmp_path: Path) -> None:
+    heard, config = Heard(), SearchConfig(name="s", trials=4, sampler="random")
+    engine = writer(f"sqlite:///{tmp_path}/plait.db")
+    recorder = Recorder.open(engine, definition(config))
+    driver = Driver(config, engine, recorder, heard, 3)
+    first, second, third = (lease.evaluation for lease in (driver.next() for _ in range(3)) if isinstance(lease, Lease))
+    for evaluation, gpu in ((first, "H200"), (second, "H200"), (third, "A100")):
+        said = Outcome.from_json(Outcome(gpu=gpu, serving={"full": "torch"}).to_json())
+        assert driver.measured(evaluation, said) and not said.done
+    assert heard.notices == ["works with H200", "works with A100"]
+    assert set(driver.running) == {first, second, third}
+    recorder.close()
 
 
 def dying(design: Design, protocol: Protocol, corpus: Corpus, device: torch.device) -> Iterator[Report]:
@@ -165,7 +181,9 @@ def test_what_serves_the_mixers_fits_into_80_columns() -> None:
     console = Console(width=80, file=io.StringIO())
     wrong = "torch form: Triton 3.6.0 computes wrong gradients on Hopper, 3.7.1 does not"
     serving = {"full": "torch's scaled_dot_product_attention", "retnet": wrong, "gated_deltanet": wrong}
-    Progress(console, 0, 20).began("1 at a time, 1 of 16 cores and 1 of 1 GPU each", "NVIDIA H200", serving)
+    progress = Progress(console, 0, 20)
+    progress.began("1 at a time, 1 of 16 cores and 1 of 1 GPU each")
+    progress.works_with("NVIDIA H200", serving)
     assert isinstance(console.file, io.StringIO)
     lines = console.file.getvalue().splitlines()
     print("\n".join(lines))

@@ -163,7 +163,7 @@ def test_the_output_may_be_closed_while_a_search_runs() -> None:
     lease = Lease(1, 0, Design.parse("2xgla"))
     with pytest.raises(BrokenPipeError), open(writing, "w") as closed:  # raised when it is closed
         with Progress(Lasting(file=closed), 0, 2) as progress:
-            progress.began("2 at a time", "", {})
+            progress.began("2 at a time")
             progress.noticed("The database is away.")
             progress.started(lease)
             progress.ended(lease, "failed", {}, "worker died", 1.0)
@@ -180,8 +180,11 @@ class Heard:
         self.notices: list[str] = []
         self.where = ""
 
-    def began(self, where: str, gpu: str, serving: object) -> None:
+    def began(self, where: str) -> None:
         self.where = where
+
+    def works_with(self, gpu: str, serving: object) -> None:
+        self.notices.append(f"works with {gpu}")
 
     def started(self, lease: object) -> None:
         self.starts.append(time.monotonic())
