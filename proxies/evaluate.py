@@ -18,7 +18,7 @@ from proxies.protocol import Protocol, Training
 from proxies.selection import measured
 from proxies.stacks import Stacked, free
 from proxies.summary import language_metrics, language_scores, recall_metrics, recall_scores
-from proxies.tasks import LanguageTask, SyntheticTask, Task, recall_task
+from proxies.tasks import EvenTask, LanguageTask, Task, recall_task
 from proxies.tasks.base import CPU, HeldOut
 from proxies.text import Corpus
 from space.cost import layer_shapes
@@ -92,7 +92,7 @@ def _reports(protocol: Protocol, tasks: dict[str, Stacked], device: torch.device
         for name, replicas in tasks.items():
             replicas.advance(round(budget * replicas.training.steps))
             task = replicas.task
-            if isinstance(task, SyntheticTask):
+            if isinstance(task, EvenTask):
                 found = measured(replicas, part, {"blind": Blind(task), **_longer(protocol, task)})
                 metrics |= recall_metrics(protocol.recall, found.figures)
                 scores["recall"] = recall_scores(protocol.recall, found.figures)

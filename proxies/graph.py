@@ -1,4 +1,4 @@
-"""A training step as one CUDA graph, so that it costs one launch instead of hundreds."""
+"""A training step as one CUDA graph for each shape of batch, so that it costs one launch instead of hundreds."""
 
 from collections.abc import Callable
 from functools import cache
@@ -45,3 +45,20 @@ class Graphed:
                 self.function(*self.inputs)
         torch._foreach_copy_(self.inputs, list(inputs))
         self.graph.replay()
+
+
+class Graphs:
+    """`function` of tensors of any shapes: `Graphed` for each combination of shapes, in one pool.
+
+    Later graphs find room in what earlier ones took only if they need no more, so the largest is best captured first.
+    """
+
+    def __init__(self, function: Callable[..., None], pool: Any) -> None:
+        self.function, self.pool = function, pool
+        self.by_shapes: dict[tuple[torch.Size, ...], Graphed] = {}
+
+    def __call__(self, *inputs: Tensor) -> None:
+        shapes = tuple(x.shape for x in inputs)
+        if shapes not in self.by_shapes:
+            self.by_shapes[shapes] = Graphed(self.function, self.pool)
+        self.by_shapes[shapes](*inputs)

@@ -5,7 +5,7 @@ one vocabulary and one length, so any of them mix. No torch here, as in `proxies
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 
 def check(where: str, name: str, value: Any, low: float, high: float, kind: type = int) -> None:
@@ -308,3 +308,51 @@ class Mixture:
     def num_loads(self) -> int:
         """Loads of all ladders together; a batch has a multiple of them."""
         return sum(len(ladder.loads) for ladder in self.ladders)
+
+
+class Segment(NamedTuple):
+    """Examples of one length, in tokens, with one number of pairs."""
+
+    length: int
+    pairs: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Segments:
+    """Multi-query associative recall in segments: every training batch is of one of `train`.
+
+    A round has `shares` batches of each of them. `test` are the rungs, with `num_examples` examples each in validation
+    and again in the sealed test. One of `train`, the largest, has both the greatest length and the most pairs.
+    """
+
+    train: tuple[Segment, ...]
+    shares: tuple[int, ...]
+    test: tuple[Segment, ...]
+    vocab: int = 8192
+    filler: str = "random"
+    num_examples: int = 1000
+
+    def __post_init__(self) -> None:
+        check("segments", "vocab", self.vocab, 16, 2**20)
+        check("segments", "num_examples", self.num_examples, 1, 2**20)
+        if self.filler not in ("random", "zero"):
+            raise ValueError(f"segments filler = {self.filler!r}: must be 'random' or 'zero'")
+        for name, segments in (("train", self.train), ("test", self.test)):
+            shown = [tuple(segment) for segment in segments]
+            if not segments or len(set(segments)) != len(segments):
+                raise ValueError(f"segments {name} = {shown}: must be distinct, at least one")
+            for length, pairs in segments:
+                check(f"segments {name}", "length", length, 4, 2**20)
+                check(f"segments {name}", "pairs", pairs, 1, min(self.vocab // 2 - 1, length // 4))
+        if len(self.shares) != len(self.train):
+            raise ValueError(f"segments shares = {list(self.shares)}: must be {len(self.train)}, one for each of train")
+        for share in self.shares:
+            check("segments", "shares", share, 1, 1000)
+        if self.largest not in self.train:
+            shown = [tuple(segment) for segment in self.train]
+            raise ValueError(f"segments train = {shown}: one must have both the greatest length and the most pairs")
+
+    @property
+    def largest(self) -> Segment:
+        """The segment of `train` whose batches are the largest."""
+        return Segment(max(segment.length for segment in self.train), max(segment.pairs for segment in self.train))

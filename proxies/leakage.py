@@ -14,7 +14,7 @@ from torch import Tensor
 
 from proxies.protocol import Training
 from proxies.scoring import mean
-from proxies.tasks.base import CPU, IGNORE, Batch, HeldOut, SyntheticTask, Task
+from proxies.tasks.base import CPU, IGNORE, Batch, EvenTask, HeldOut, SyntheticTask, Task
 
 DEVIATIONS = 5  # beyond chance by so many standard deviations is no accident
 BATCHES = 64  # of each seed, among which the test is looked for
@@ -56,7 +56,7 @@ def answered_blind(task: SyntheticTask, figures: Mapping[str, Sequence[float]]) 
     return max(_beyond(mean(values), task.chance(rung), len(held_out[rung].tokens)) for rung, values in figures.items())
 
 
-def seen_in_training(task: SyntheticTask, training: Training, device: torch.device = CPU) -> float:
+def seen_in_training(task: EvenTask, training: Training, device: torch.device = CPU) -> float:
     """How much more of the sealed test than chance explains is among the first batches of the seeds; 0 when nothing.
 
     Of its rungs the worst counts. Two examples are equal with a probability that the test's own repeats bound; where

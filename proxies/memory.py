@@ -81,7 +81,7 @@ def need(design: Design, scale: Scale, tasks: Sequence[Task], training: Training
 
     Raises ValueError for what the kernels of its mixers cannot take.
     """
-    example = next(tasks[0].training(0, training.batch, device))
+    example = next(tasks[0].training(0, training.batch, device))  # a task's first batch is its largest
     step = Sizes(batch=training.batch, length=example.tokens.shape[1], labels=example.labels.shape[1])
     scoring = [
         Sizes(batch=min(EVALUATION_ROWS, len(held.tokens)), length=held.tokens.shape[1], labels=held.labels.shape[1])

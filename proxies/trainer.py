@@ -2,7 +2,8 @@
 
 Parameters, gradients and Adam's moments are flat [K, P] buffers, a row a replica, so clipping a replica and giving it
 its own learning rate are single operations, and a replica in a stack is trained exactly as it would be alone.
-On a GPU data is made there, activations are bfloat16, and a step is one CUDA graph, which never waits for the CPU.
+On a GPU data is made there, activations are bfloat16, and a step is one CUDA graph, which never waits for the CPU;
+there is a graph for each shape of batch.
 """
 
 import math
@@ -14,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from proxies import watchdog
 from proxies.fusion import fused
-from proxies.graph import Graphed
+from proxies.graph import Graphs
 from proxies.layers import GPU_DTYPE
 from proxies.model import HybridLM
 from proxies.protocol import Protocol, Training
@@ -160,12 +161,11 @@ class Trainer:
 
     def release(self) -> None:
         """Gives back what captured steps and scores hold on a GPU; the next ones are captured again."""
-        self.scorers: dict[tuple[torch.Size, ...], Graphed] = {}
+        self.step: Callable[..., None] = self._step
+        self.score: Callable[..., None] = self._add_metric
         if self.device.type == "cuda":
-            self.pool = torch.cuda.graph_pool_handle()
-            self.step: Callable[..., None] = Graphed(self._step, self.pool)
-        else:
-            self.step = self._step
+            pool = torch.cuda.graph_pool_handle()
+            self.step, self.score = Graphs(self._step, pool), Graphs(self._add_metric, pool)
 
     def advance(self, steps: int) -> None:
         """Trains until `steps` steps are done in all, at most those of the training, or no replica is left."""
@@ -197,17 +197,12 @@ class Trainer:
             pieces = zip(*(x.to(self.device).split(EVALUATION_ROWS) for x in whole.tensors), strict=True)
             for piece in pieces:
                 watchdog.beat()
-                self._scorer(piece)(*piece)
+                self.score(*piece)
             figures[rung] = torch.where(self.failed_at_K < 0, self.totals_K / len(whole.tokens), math.nan).cpu()
         return figures
 
-    def _scorer(self, piece: tuple[Tensor, ...]) -> Callable[..., None]:
-        """Adds the metric of a piece to the totals: a graph for each shape of a piece."""
-        if self.device.type == "cpu":
-            return self._add_metric
-        return self.scorers.setdefault(tuple(x.shape for x in piece), Graphed(self._add_metric, self.pool))
-
     def _add_metric(self, tokens: Tensor, labels: Tensor, positions: Tensor | None = None) -> None:
+        """Adds the metric of a piece of a held-out part to the totals."""
         num_replicas = len(self.totals_K)
         whole = Batch(tokens, labels, positions).map(lambda x: x.unsqueeze(0).expand(num_replicas, *x.shape))
         metric = self.task.metric(self.model(whole.tokens, whole.positions), labels)

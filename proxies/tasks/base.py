@@ -56,7 +56,10 @@ class Task(ABC):
 
     @abstractmethod
     def training(self, seed: int, batch: int, device: torch.device = CPU) -> Iterator[Batch]:
-        """Endless batches of the training stream of `seed`, made on `device`."""
+        """Endless batches of the training stream of `seed`, made on `device`.
+
+        Their shapes at a step are the same for all seeds. None is larger than the first, by which memory is planned.
+        """
 
     @abstractmethod
     def held_out(self, part: HeldOut) -> dict[str, Batch]:
@@ -72,18 +75,28 @@ class Task(ABC):
 
 
 class SyntheticTask(Task):
-    """Examples made on the spot and scored by accuracy; a rung is one load of one ladder."""
+    """Examples made on the spot and scored by accuracy."""
 
     higher_is_better = True
+
+    @abstractmethod
+    def chance(self, rung: str) -> float:
+        """Accuracy at a rung of the best guess that does not look at the context."""
+
+    def metric(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Accuracy in 0..1 over the labels that are scored."""
+        scored = labels != IGNORE
+        return ((logits.argmax(-1) == labels) & scored).sum((1, 2)) / scored.sum()
+
+
+class EvenTask(SyntheticTask):
+    """A rung is one load of one ladder, and every training batch has an equal share of each."""
+
     num_rungs: int
 
     @abstractmethod
     def blocks(self, seed: int, share: int, device: torch.device) -> Iterator[Batch]:
         """Endless blocks of batches, [blocked batches, rungs * share, ...], `share` examples of each rung in each."""
-
-    @abstractmethod
-    def chance(self, rung: str) -> float:
-        """Accuracy at a rung of the best guess that does not look at the context."""
 
     def training(self, seed: int, batch: int, device: torch.device = CPU) -> Iterator[Batch]:
         """Batches with an equal share of every rung: labels [B, P], padded with IGNORE to the most queries.
@@ -98,11 +111,6 @@ class SyntheticTask(Task):
             for block in self.blocks(seed, share, device)
             for step in range(_BLOCK)
         )
-
-    def metric(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Accuracy in 0..1 over the labels that are scored."""
-        scored = labels != IGNORE
-        return ((logits.argmax(-1) == labels) & scored).sum((1, 2)) / scored.sum()
 
 
 class LadderSettings(Protocol):
@@ -121,7 +129,7 @@ class LadderSettings(Protocol):
 Settings = TypeVar("Settings", bound=LadderSettings)
 
 
-class LadderTask(SyntheticTask, Generic[Settings]):
+class LadderTask(EvenTask, Generic[Settings]):
     """One synthetic task; its rungs are named `<name>_<load>`.
 
     `separates` says which designs it tells apart, `ruler` which RULER sub-tasks (arXiv 2404.06654) it stands for, and
@@ -156,7 +164,7 @@ class LadderTask(SyntheticTask, Generic[Settings]):
         return 1 / self.answers(self.rungs[rung])
 
     def blocks(self, seed: int, share: int, device: torch.device, grown: int = 0) -> Iterator[Batch]:
-        """As every synthetic task's. The smallest load is there from the start, and all from step `grown` on."""
+        """As `EvenTask` says. The smallest load is there from the start, and all from step `grown` on."""
         generator, loads = self._stream("train", seed, device), self.settings.loads
         largest = self.examples(loads[-1], 1, self._stream("shape", seed, device)).labels.shape[-1]
         for done in count(step=_BLOCK):

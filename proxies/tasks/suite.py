@@ -13,7 +13,7 @@ import torch
 
 from proxies.ladders import Mixture
 from proxies.protocol import Recall, Suite
-from proxies.tasks.base import Batch, HeldOut, LadderTask, SyntheticTask, joined
+from proxies.tasks.base import Batch, EvenTask, HeldOut, LadderTask, joined
 from proxies.tasks.copy import CopyTask
 from proxies.tasks.counting import CountingTask
 from proxies.tasks.fuzzy import FuzzyTask
@@ -37,7 +37,7 @@ TASKS: dict[str, type[LadderTask[Any]]] = {
 Figure = TypeVar("Figure")
 
 
-class MixtureTask(SyntheticTask):
+class MixtureTask(EvenTask):
     """Every ladder of a mixture at once, loads growing until step `grown`. A rung keeps the name of its own task."""
 
     def __init__(self, settings: Mixture, grown: int = 0) -> None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from proxies.ladders import Pairs
+from proxies.ladders import Segment, Segments
 from search.calibration.options import Bench, Say, failed
 from search.calibration.reference import reference
 from search.calibration.verdict import SHORT, Published, Row, accuracy, verdict
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MIXERS = {"transformer": "full", "mamba2": "mamba2", "gated_deltanet": "gated_deltanet"}
 _TRAINED = (
-    "layers", "length", "pairs", "vocab", "filler", "learning_rates", "batch", "steps", "seeds", "num_examples",
+    "layers", "train", "shares", "test", "vocab", "filler", "learning_rates", "batch", "steps", "seeds", "num_examples",
     "heads", "warmup", "init_std", "embedding_std", "solved", "look_every",
 )  # fmt: skip
 
@@ -70,19 +70,15 @@ def rows(bench: Bench) -> Iterator[Row]:
 def run(settings: Mapping[str, Any], device: "torch.device", say: Say) -> dict[str, Any]:
     """Trains one cell. Raises FloatingPointError when no learning rate stayed finite with every seed."""
     from proxies.selection import best_rate
-    from proxies.tasks import RecallTask
+    from proxies.tasks import SegmentsTask
     from search.calibration.training import Fit, proxy, training
 
     started = time.monotonic()
-    ladder = Pairs(
-        vocab=settings["vocab"],
-        length=settings["length"],
-        loads=tuple(settings["pairs"]),
-        num_examples=settings["num_examples"],
-        filler=settings["filler"],
-    )
+    train, test = (tuple(Segment(*segment) for segment in settings[part]) for part in ("train", "test"))
+    fields = {key: settings[key] for key in ("vocab", "filler", "num_examples")}
+    task = SegmentsTask(Segments(train=train, shares=tuple(settings["shares"]), test=test, **fields))
     design = Design.parse(f"{settings['layers']}x{settings['mixer']}")
-    fit = Fit(design, proxy(settings), RecallTask(ladder), training(settings), device)
+    fit = Fit(design, proxy(settings), task, training(settings), device)
     try:
         for look in fit.looks(settings["look_every"]):
             best, on_edge = best_rate(look.figures_LS, True)
@@ -100,12 +96,12 @@ def run(settings: Mapping[str, Any], device: "torch.device", say: Say) -> dict[s
             "accuracy": statistics.fmean(by_seed),
             "deviation": statistics.stdev(by_seed) if len(by_seed) > 1 else None,
             "by_seed": by_seed,
-            "by_pairs": {rung: 100 * statistics.fmean(figures) for rung, figures in by_rung.items()},
+            "by_segment": {rung: 100 * statistics.fmean(figures) for rung, figures in by_rung.items()},
             "learning_rate": settings["learning_rates"][best],
             "on_edge": on_edge,
             "validation": [[100 * value for value in row] for row in look.figures_LS.tolist()],
             "steps_done": look.step,
-            "chance": 100 / (settings["vocab"] - settings["vocab"] // 2),
+            "chance": 100 * statistics.fmean(task.chance(rung) for rung in by_rung),
             "last_losses": [loss if math.isfinite(loss) else None for loss in fit.replicas.losses_K.tolist()],
             "stacks": fit.replicas.sizes,
             "device": device.type,

@@ -5,7 +5,12 @@ import math
 import pytest
 import torch
 
-from tests.gpu.proxy import trainer
+from proxies.graph import Graphs
+from proxies.ladders import Segment, Segments
+from proxies.tasks import SegmentsTask
+from proxies.trainer import Trainer
+from space.design import Design
+from tests.gpu.proxy import GPU, proxy, trainer
 
 DESIGNS = ["4xfull", "4xgla+full@3", "4xdeltanet+full@3", "4xgated_deltanet+full@3"]
 STEPS = 300
@@ -27,6 +32,29 @@ def test_a_graph_has_the_losses_of_the_same_steps_run_as_written(design: str) ->
     difference = (curve(trainer(design, (1e-3, 2e-3), STEPS)) - curve(eager)).abs().max()
     print(design, "largest difference of losses", float(difference))
     assert difference < 0.02
+
+
+@pytest.mark.parametrize("design", ["2xfull", "2xmamba2", "2xgated_deltanet"])
+def test_batches_of_several_shapes_have_a_graph_each_and_the_losses_of_steps_run_as_written(design: str) -> None:
+    """Released on the way, so that the graphs are captured a second time, from the middle of a round."""
+    short, middle, large = Segment(64, 4), Segment(128, 8), Segment(256, 64)
+    task = SegmentsTask(Segments(train=(short, middle, large), shares=(4, 1, 1), test=(short, large), vocab=512))
+    protocol = proxy((1e-3, 2e-3), STEPS)
+    graphs, eager = (Trainer(Design.parse(design), protocol, task, protocol.recall.training, GPU) for _ in range(2))
+    eager.step = eager._step
+    expected, found = curve(eager), []
+    for step in CHECKPOINTS:
+        graphs.advance(step)
+        found.append(graphs.losses_K.cpu())
+        if step == CHECKPOINTS[2]:
+            assert isinstance(graphs.step, Graphs) and len(graphs.step.by_shapes) == 3
+            assert all(each.graph is not None for each in graphs.step.by_shapes.values())
+            graphs.release()
+            assert not graphs.step.by_shapes
+    difference = (torch.stack(found) - expected).abs().max()
+    print(design, "largest difference of losses", float(difference))
+    assert difference < 0.02
+    assert {rung: figure.shape for rung, figure in graphs.measure("test").items()} == dict.fromkeys(task.rungs, (2,))
 
 
 @pytest.mark.parametrize("design", ["4xfull", "4xdeltanet+full@3"])

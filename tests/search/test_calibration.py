@@ -24,8 +24,8 @@ from search.store.recorder import Recorder
 from space import Design
 
 TINY: dict[str, Any] = {
-    "length": 16, "pairs": [2, 4], "vocab": 16, "batch": 8, "steps": 6, "seeds": 2, "learning_rates": [3e-3, 1e-2],
-    "num_examples": 16, "look_every": 4,
+    "train": [[8, 1], [16, 2]], "shares": [2, 1], "test": [[8, 2], [16, 4]], "vocab": 16, "batch": 8, "steps": 6,
+    "seeds": 2, "learning_rates": [3e-3, 1e-2], "num_examples": 16, "look_every": 4,
 }  # fmt: skip
 # RULER .1 .2 .3 .32: the last two are a tie; of the five other pairs our recall turns (a, b) round.
 HAND = [
@@ -77,7 +77,17 @@ def test_the_mqar_table_has_nine_cells_trained_as_the_reference_says() -> None:
     assert cells["mqar gated_deltanet 64"][2].at_least
     settings = mqar.settings_of("full", 16, {"steps": 10})
     assert (settings["steps"], settings["vocab"], settings["seeds"], settings["mlp_dim"]) == (10, 8192, 5, 32)
-    assert settings["batch"] % len(settings["pairs"]) == 0
+    assert {"train", "shares", "test"} < settings.keys()  # a cell that was trained otherwise has another key
+
+
+def test_the_mqar_cells_see_as_many_examples_of_each_segment_as_zoologys() -> None:
+    settings, of_each = mqar.settings_of("full", 16, {}), {64: 100_000, 128: 20_000, 256: 60_000}
+    rounds, rest = divmod(settings["steps"], sum(settings["shares"]))
+    assert rest == 0 and settings["look_every"] % sum(settings["shares"]) == 0
+    seen = dict.fromkeys(of_each, 0)
+    for (length, _), share in zip(settings["train"], settings["shares"], strict=True):
+        seen[length] += rounds * share * settings["batch"]
+    assert seen == {length: 32 * count for length, count in of_each.items()}
 
 
 def test_pairs_are_ordered_as_by_hand() -> None:
@@ -200,7 +210,7 @@ def test_ctrl_c_ends_with_what_is_done_and_130(tmp_path: Path, monkeypatch: pyte
         (["mqar", "--device", "tpu"], "device = 'tpu': must be one of auto, cpu, gpu"),
         (["mqar", "--seeds", "0"], "calibrate seeds = 0: must be a whole number in 1..64"),
         (["mqar", "--steps", "0"], "calibrate steps = 0: must be a whole number in 1..1e+07"),
-        (["mqar", "--batch", "12"], "batch = 12: must be a multiple of the 5 rungs"),
+        (["mqar", "--batch", "0"], "calibrate batch = 0: must be a whole number in 1..65536"),
         (["mqar", "--only", "mamba3"], "only = 'mamba3': no cell of mqar"),
         (["text", "--text", "missing.txt"], "text = missing.txt: cannot be read: No such file"),
         (["study", "--protocol", "slow"], "protocol = 'slow': must be one of quick"),
@@ -235,7 +245,8 @@ def test_a_tiny_recall_cell_has_a_sealed_score_for_every_seed(mixer: str) -> Non
     assert cell["steps_done"] == 6 and len(said) == 2
     assert len(cell["by_seed"]) == 2 and all(0 <= value <= 100 for value in cell["by_seed"])
     assert cell["accuracy"] == pytest.approx(sum(cell["by_seed"]) / 2)
-    assert set(cell["by_pairs"]) == {"pairs_2", "pairs_4"} and cell["learning_rate"] in TINY["learning_rates"]
+    assert set(cell["by_segment"]) == {"pairs_2_at_8", "pairs_4_at_16"}
+    assert cell["learning_rate"] in TINY["learning_rates"]
     json.dumps(cell)
 
 
