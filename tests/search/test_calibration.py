@@ -133,6 +133,13 @@ def test_a_cell_is_at_a_depth_only_where_its_attention_layers_are_whole() -> Non
     assert {ratio for _, ratio in study.designs(5)} == {"pure", "-"}
 
 
+def test_the_search_that_comes_for_the_study_is_of_its_cells() -> None:
+    config = SearchConfig.read(Path(study.__file__).with_name("study.toml"))
+    cells = set(study.designs(24).values())
+    assert config.space.size == config.trials == len(cells)
+    assert all(config.space.contains(design) for design in cells)
+
+
 def test_scores_are_read_from_a_search_by_the_layers_of_its_designs(tmp_path: Path) -> None:
     url, config = f"sqlite:///{tmp_path}/plait.db", SearchConfig()
     definition = Definition(
