@@ -34,10 +34,11 @@ ROOT = Path(__file__).parents[1]
 _GO_ON = "nothing finished is lost, and the same command goes on"
 _CLOSING_SECONDS = 2.0
 _LOOK_SECONDS = 2.0
-_QUIET = {
+_SETTINGS = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_prestart_worker_first_driver": "false",  # an idle process for each core, which no trial ever uses
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
@@ -137,7 +138,7 @@ def _tune(
     rungs: Any,
     folder: str,
 ) -> None:
-    os.environ.update(_QUIET)
+    os.environ.update(_SETTINGS)
     warnings.filterwarnings("ignore")
     import ray
 
