@@ -1,7 +1,7 @@
 """The small pieces between the matrix products: on a GPU each is compiled into one pass over memory.
 
-They are compiled in this process. Inductor's pool of processes gains nothing with pieces of one or two kernels, costs
-its start, and forks anew when it was idle for a minute: a worker was seen to wait for it for ever.
+They are compiled in this process, not in Inductor's pool of processes, which forks anew when it was idle for a minute:
+a worker was seen to wait for ever, by the state of its threads for such a pool.
 """
 
 from collections.abc import Callable

@@ -16,6 +16,11 @@ def check(where: str, name: str, value: Any, low: float, high: float, kind: type
         raise ValueError(f"{where} {name} = {value!r}: must be {what} in {low:g}..{high:g}")
 
 
+def check_filler(where: str, filler: str) -> None:
+    if filler not in ("random", "zero"):
+        raise ValueError(f"{where} filler = {filler!r}: must be 'random' or 'zero'")
+
+
 def check_rising(where: str, name: str, values: tuple[int, ...]) -> None:
     """Raises ValueError unless `values` are distinct and rising, at least one."""
     if not values or list(values) != sorted(set(values)):
@@ -79,8 +84,7 @@ class Pairs(Ladder):
     filler: str = "zero"
 
     def _check_own(self) -> None:
-        if self.filler not in ("random", "zero"):
-            raise ValueError(f"pairs filler = {self.filler!r}: must be 'random' or 'zero'")
+        check_filler("pairs", self.filler)
 
     @property
     def largest(self) -> int:
@@ -335,8 +339,7 @@ class Segments:
     def __post_init__(self) -> None:
         check("segments", "vocab", self.vocab, 16, 2**20)
         check("segments", "num_examples", self.num_examples, 1, 2**20)
-        if self.filler not in ("random", "zero"):
-            raise ValueError(f"segments filler = {self.filler!r}: must be 'random' or 'zero'")
+        check_filler("segments", self.filler)
         for name, segments in (("train", self.train), ("test", self.test)):
             shown = [tuple(segment) for segment in segments]
             if not segments or len(set(segments)) != len(segments):

@@ -10,7 +10,18 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any
 
-from proxies.ladders import Fuzzy, KHop, Ladder, Mixture, MultiValue, Needle, Overwrite, Pairs, check_rising
+from proxies.ladders import (
+    Fuzzy,
+    KHop,
+    Ladder,
+    Mixture,
+    MultiValue,
+    Needle,
+    Overwrite,
+    Pairs,
+    check_filler,
+    check_rising,
+)
 from proxies.ladders import check as _check
 from space.cost import MATCHES, matched
 from space.design import Design, nearest
@@ -100,8 +111,7 @@ class Recall:
 
     def __post_init__(self) -> None:
         _check_longer(self.longer)
-        if self.filler not in ("random", "zero"):
-            raise ValueError(f"recall filler = {self.filler!r}: must be 'random' or 'zero'")
+        check_filler("recall", self.filler)
         _check("recall", "vocab", self.vocab, 4, 2**20)
         _check("recall", "length", self.length, 4, 2**20)
         _check("recall", "num_examples", self.num_examples, 1, 2**20)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 Rungs = Callable[[Design, Protocol, Corpus, "torch.device"], Iterator[Any]]
 _MAX_REASON = 300
-STALLED = 900.0  # seconds without a step of training: compiling and tuning a design, the longest silence, take 150
+STALLED = 900.0  # seconds without a step of training; tuning a mixer, the longest silence, takes up to 120
 GPU_ERROR = "gpu_error"
 # What CUDA, its libraries and Triton say when the process has lost its GPU.
 _DEAD = (

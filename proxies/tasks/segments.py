@@ -1,8 +1,8 @@
 """Multi-query associative recall as its authors train it (zoology, arXiv 2402.18668): a batch is of one segment.
 
-A segment is a length and a number of pairs. Most batches are short and easy, which gets seeds off the plateau "one of
-the values" and costs little. Batches of one example as in `proxies.tasks.recall`, vocabulary 16; a round has one of
-length 12 with 2 pairs and two of length 8 with 1 pair:
+A segment is a length and a number of pairs. Most batches are short and easy, so most steps cost little. Batches of one
+example as in `proxies.tasks.recall`, vocabulary 16; a round has one of length 12 with 2 pairs and two of length 8 with
+1 pair:
 
     step 0    5 14  2 10 |  2  .  .  .  .  .  5  .      a round begins with the largest segment
     step 1    7  9 |  .  .  .  .  7  .
