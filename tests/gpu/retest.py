@@ -28,6 +28,23 @@ RUNGS = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0]
 SEARCHES = {"test": 0, "retest": 1000}  # and the first seed of each
 
 
+def write(
+    folder: Path, name: str, first_seed: int = 0, trials: int = 24, share: float = 0.33, protocol: str = "screen"
+) -> Path:
+    """The search.toml of a search of these designs, in a database `retest.db` of `folder`."""
+    config = folder / f"{name}.toml"
+    config.write_text(
+        f'name = "{name}"\nstorage = "{storage(folder)}"\ntrials = {trials}\nsampler = "grid"\n'
+        f'gpus_per_trial = {share}\n[protocol]\nname = "{protocol}"\nrungs = {RUNGS}\n'
+        f"recall.training.first_seed = {first_seed}\nlanguage.training.first_seed = {first_seed}\n{SPACE}"
+    )
+    return config
+
+
+def storage(folder: Path) -> str:
+    return f"sqlite:///{folder.absolute()}/retest.db"
+
+
 def plait(*words: str) -> str:
     command = [sys.executable, "-m", "search.cli", *words]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -40,24 +57,19 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=25)
     parser.add_argument("--gpus-per-trial", type=float, default=0.33)
     options = parser.parse_args()
-    storage = f"sqlite:///{options.folder.absolute()}/retest.db"
+    url = storage(options.folder)
     for name, seed in SEARCHES.items():
-        config = options.folder / f"{name}.toml"
-        config.write_text(
-            f'name = "{name}"\nstorage = "{storage}"\ntrials = {options.trials}\nsampler = "grid"\n'
-            f'gpus_per_trial = {options.gpus_per_trial}\n[protocol]\nname = "{options.protocol}"\nrungs = {RUNGS}\n'
-            f"recall.training.first_seed = {seed}\nlanguage.training.first_seed = {seed}\n{SPACE}"
-        )
+        config = write(options.folder, name, seed, options.trials, options.gpus_per_trial, options.protocol)
         plait("run", "--config", str(config))
-    report: dict[str, Any] = {"agreement": json.loads(plait("agree", *SEARCHES, "--storage", storage, "--json"))}
+    report: dict[str, Any] = {"agreement": json.loads(plait("agree", *SEARCHES, "--storage", url, "--json"))}
     for name in SEARCHES:
-        with Session(reader(storage)) as session:
+        with Session(reader(url)) as session:
             done = queries.evaluations(session, name, (COMPLETE,))
         report[name] = {
             "designs": len(done),
             "slot_seconds_a_design": round(median(row.seconds or 0 for row in done), 1),
             "wall_seconds": round(max(row.finished or 0 for row in done) - min(row.started or 0 for row in done), 1),
-            "rungs": json.loads(plait("agree", name, "--storage", storage, "--json"))["rows"],
+            "rungs": json.loads(plait("agree", name, "--storage", url, "--json"))["rows"],
         }
     print(json.dumps(report, indent=1))
 

@@ -12,7 +12,7 @@ from tests.search.test_runner import Heard, outcomes
 
 CONFIG = SearchConfig.from_dict(
     {
-        "name": "gpu", "trials": 3, "sampler": "grid", "gpus_per_trial": 0.3, "workers": 2,
+        "name": "tiny", "trials": 3, "sampler": "grid", "gpus_per_trial": 0.3, "workers": 2,
         "space": {"depth": [2], "linear": ["gla"], "num_attention": [0, 1, 2], "placements": ["back"]},
         "protocol": {"name": "screen", "recall": {"training": {"steps": 60}}, "language": {"training": {"steps": 60}}},
     }
