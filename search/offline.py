@@ -102,6 +102,13 @@ def replay(
             highlight=False,
         )
     screen.print(_printed(rows, trials, GOAL))
+    shares = [f"{row['sampler']} {_range(row['of_random'], '.2f')}" for row in rows if row.get("of_random")]
+    if shares:
+        screen.print(
+            f"Of the trainings that random search needs, with 95 % intervals:\n{', '.join(shares)}",
+            highlight=False,
+            markup=False,
+        )
 
 
 def _objectives(text: str) -> dict[str, str]:
@@ -126,12 +133,12 @@ def _printed(rows: list[dict[str, Any]], trials: int, goal: float) -> Printed:
     for row in rows:
         volumes = [format(row[f"hypervolume_{part}"][1], ".3f") for part in ("quarter", "half", "all")]
         shown.add_row(
-            row["sampler"], *volumes, _quartiles(row["trainings_to_goal"], "g"),
-            _quartiles(row["seconds_to_goal"], ".0f"), f"{row['reached']}/{row['seeds']}", f"{row['stopped']:.0f}",
+            row["sampler"], *volumes, _range(row["trainings_to_goal"], "g"),
+            _range(row["seconds_to_goal"], ".0f"), f"{row['reached']}/{row['seeds']}", f"{row['stopped']:.0f}",
         )  # fmt: skip
     return shown
 
 
-def _quartiles(values: tuple[float, float, float], kind: str) -> str:
+def _range(values: tuple[float, float, float], kind: str) -> str:
     low, middle, high = ("-" if value == float("inf") else format(value, kind) for value in values)
     return f"{middle} [{low}, {high}]"

@@ -9,6 +9,8 @@ import numpy as np
 from search.replay.simulate import Curve
 
 GOAL = 0.95
+_DRAWS = 2000  # of the seeds, for an interval
+_NEVER = (float("inf"), float("inf"))
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 
@@ -20,21 +22,39 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def summary(curves: Sequence[Curve], trials: int) -> list[dict[str, Any]]:
-    """A row a sampler: hypervolume at a quarter, half and all of the trainings, and what GOAL of it takes."""
-    rows = []
+    """A row a sampler: hypervolume at a quarter, half and all of the trainings, and what GOAL of it takes, also as a
+    share of what random search takes (`of_random`, where that was replayed)."""
+    rows, by_chance = [], [(curve.reaching(GOAL) or _NEVER)[0] for curve in curves if curve.sampler == "random"]
     for sampler in dict.fromkeys(curve.sampler for curve in curves):
         own = [curve for curve in curves if curve.sampler == sampler]
         row: dict[str, Any] = {"sampler": sampler, "seeds": len(own)}
         for name, count in (("quarter", trials // 4), ("half", trials // 2), ("all", trials)):
             row[f"hypervolume_{name}"] = quartiles([curve.at(count) for curve in own])
-        reaching = [curve.reaching(GOAL) or (float("inf"), float("inf")) for curve in own]
+        reaching = [curve.reaching(GOAL) or _NEVER for curve in own]
         row["reached"] = sum(bool(np.isfinite(count)) for count, _ in reaching)
         row["trainings_to_goal"] = quartiles([count for count, _ in reaching])
+        if by_chance and sampler != "random":
+            row["of_random"] = ratio_of_medians([count for count, _ in reaching], by_chance)
         row["seconds_to_goal"] = quartiles([seconds for _, seconds in reaching])
         row["seconds"] = quartiles([curve.seconds[-1] if curve.seconds else 0.0 for curve in own])
         row["stopped"] = float(np.mean([curve.stopped for curve in own]))
         rows.append(row)
     return rows
+
+
+def ratio_of_medians(values: Sequence[float], others: Sequence[float]) -> tuple[float, float, float] | None:
+    """The median of `values` over that of `others` between the ends of its 95 % interval, seeds drawn again; None where
+    the others' is infinite, drawn again or not."""
+    generator = np.random.default_rng(0)
+    mine, theirs = (
+        np.concatenate([[np.median(x)], np.median(generator.choice(x, (_DRAWS, len(x))), axis=1)])
+        for x in (np.array(values, dtype=float), np.array(others, dtype=float))
+    )
+    if not np.isfinite(theirs).all():
+        return None
+    ratios = mine / theirs
+    low, high = (float(np.quantile(ratios[1:], share, method="nearest")) for share in (0.025, 0.975))
+    return low, float(ratios[0]), high
 
 
 def draw(curves: Sequence[Curve], path: Path) -> None:

@@ -15,8 +15,8 @@ from search.cli import app
 from search.config import Halving, SearchConfig
 from search.offline import BROUGHT
 from search.replay import Table, replay
-from search.replay.report import GOAL
-from search.replay.simulate import Scale
+from search.replay.report import GOAL, summary
+from search.replay.simulate import Curve, Scale
 from search.store import queries
 from space import SearchSpace
 from tests.search import landscape
@@ -97,12 +97,33 @@ def test_the_command_prints_a_row_a_sampler_and_writes_json_and_a_picture(table:
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
-    assert lines[0].startswith(f"{SMALL.size} designs of {SMALL.size} under protocol quick")
-    assert [line.split()[0] for line in lines[4:]] == ["random", "nsga2"] and max(map(len, lines)) <= 80
     data = json.loads((tmp_path / "r.json").read_text())
+    assert lines[0].startswith(f"{SMALL.size} designs of {SMALL.size} under protocol quick")
+    assert [line.split()[0] for line in lines[4:6]] == ["random", "nsga2"] and max(map(len, lines)) <= 80
+    share = data["summary"][1]["of_random"]
+    assert (share is None) == (len(lines) == 6) and (share is None or lines[7].startswith(f"nsga2 {share[1]:.2f} ["))
     assert len(data["curves"]) == 6 and data["protocol_digest"] == table.protocol_digest
     assert data["asked"]["stopping"] == "pareto"
     assert "plotly" in (tmp_path / "r.html").read_text()
+
+
+def test_the_share_of_random_search_has_an_interval_that_is_wide_where_seeds_differ() -> None:
+    def curves(sampler: str, counts: list[int]) -> list[Curve]:
+        return [
+            Curve(
+                sampler=sampler, seed=seed, seconds=tuple(range(30)), hypervolume=(0.5,) * (n - 1) + (1.0,) * (31 - n)
+            )
+            for seed, n in enumerate(counts)
+        ]
+
+    alike, apart, never = [20] * 20, [3, 29, *range(5, 29, 2), 4, 27, 3, 30, 6, 26], [99] * 20
+    assert len(apart) == len(alike)
+    model = curves("model", [5] * 20)
+    assert "of_random" not in summary(model, 30)[0]
+    assert summary(model + curves("random", alike), 30)[0]["of_random"] == (0.25, 0.25, 0.25)
+    low, share, high = summary(model + curves("random", apart), 30)[0]["of_random"]
+    assert low < share - 0.05 and high > share + 0.05 and share == pytest.approx(5 / median(apart))
+    assert summary(model + curves("random", never), 30)[0]["of_random"] is None
 
 
 @pytest.mark.parametrize(
