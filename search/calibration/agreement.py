@@ -5,7 +5,7 @@ A cell is a pair of a backbone and a ratio by the study's name. Nothing is fitte
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
@@ -14,12 +14,19 @@ Cell = tuple[str, str]
 
 @dataclass(frozen=True)
 class Scored:
-    """A cell with the study's RULER and our recall, and our bits a byte where known."""
+    """A cell with the study's RULER and our recall; our bits a byte and the area of each ladder where known."""
 
     cell: Cell
     ruler: float
     recall: float
     bits: float | None = None
+    ladders: Mapping[str, float] = field(default_factory=dict)
+
+
+def told_apart(cells: Sequence[Scored], tie_below: float) -> list[tuple[Scored, Scored]]:
+    """The pairs whose RULER differs by `tie_below` or more, the better cell first."""
+    pairs = [(one, other) if one.ruler > other.ruler else (other, one) for one, other in combinations(cells, 2)]
+    return [(better, worse) for better, worse in pairs if better.ruler - worse.ruler >= tie_below - 1e-9]
 
 
 def ordered_pairs(cells: Sequence[Scored], tie_below: float) -> tuple[int, int]:
@@ -27,14 +34,8 @@ def ordered_pairs(cells: Sequence[Scored], tie_below: float) -> tuple[int, int]:
 
     A pair that we score the same is not ordered.
     """
-    same = total = 0
-    for one, other in combinations(cells, 2):
-        difference = one.ruler - other.ruler
-        if abs(difference) < tie_below - 1e-9:
-            continue
-        total += 1
-        same += difference * (one.recall - other.recall) > 0
-    return same, total
+    pairs = told_apart(cells, tie_below)
+    return sum(better.recall > worse.recall for better, worse in pairs), len(pairs)
 
 
 def agreement(cells: Sequence[Scored], tie_below: float) -> float:

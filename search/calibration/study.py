@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from search.calibration.agreement import Cell, Scored, agreement, facts, ordered_pairs
 from search.calibration.options import Bench, Say, failed
 from search.calibration.reference import reference
 from search.calibration.verdict import AGREES, LOWER, SHORT, Row
+from search.calibration.weights import nearest
 from search.rank import spearman
 from space.design import Design
 from space.presets import map_layers
@@ -58,17 +60,18 @@ def rows(bench: Bench) -> Iterator[Row]:
 
 
 def compare(scores: Mapping[Cell, Mapping[str, Any]], *, short: bool = False) -> Iterator[Row]:
-    """Rows from our scores, `recall` and perhaps `bits` a cell."""
+    """Rows from our scores, of a cell `recall` and perhaps `bits` and `ladders`, the area of each."""
     from proxies.scoring import bootstrap
 
     study = reference("study")
     published = {(backbone, ratio): value for backbone, row in study["ruler"].items() for ratio, value in row.items()}
     cells = [
-        Scored(cell, published[cell], score["recall"], score.get("bits"))
+        Scored(cell, published[cell], score["recall"], score.get("bits"), score.get("ladders", {}))
         for cell, score in scores.items()
         if cell in published
     ]
     yield from _agreement_rows(cells, study, short, bootstrap)
+    yield from _weight_rows(cells, study["tie_below"])
     recall = {cell.cell: cell.recall for cell in cells}
     bits = {cell.cell: cell.bits for cell in cells if cell.bits is not None}
     for name, holds in facts(recall, bits, study).items():
@@ -120,6 +123,25 @@ def _agreement_rows(
     )  # fmt: skip
 
 
+def _weight_rows(cells: Sequence[Scored], tie_below: float) -> Iterator[Row]:
+    """What each ladder alone and other weights of them would order."""
+    found = nearest(cells, tie_below)
+    if found is None:
+        return
+    for name, share in found.alone.items():
+        yield Row(part="study", name=f"by {name} alone", theirs="-", ours=f"{share:.0%}", verdict="")
+    weights = ", ".join(f"{name} {weight:g}" for name, weight in found.weights.items() if weight)
+    unseen = ", ".join(f"{backbone} {share:.0%}" for backbone, share in found.unseen.items())
+    yield Row(
+        part="study", name="by the weights that order these cells best", theirs="-", verdict="",
+        ours=f"{found.chosen:.0%}: {weights}", data=asdict(found),
+    )  # fmt: skip
+    yield Row(
+        part="study", name="each backbone's pairs by weights chosen without it", theirs="-", verdict="",
+        ours=f"{found.judged:.0%}: {unseen}",
+    )  # fmt: skip
+
+
 def from_search(storage: str, name: str) -> dict[Cell, dict[str, Any]]:
     """The scores of the study's cells in a search, at the depth at which it has most of them.
 
@@ -145,8 +167,11 @@ def from_search(storage: str, name: str) -> dict[Cell, dict[str, Any]]:
     if not found:
         raise ValueError(f"search = {name!r}: none of its {len(complete)} complete designs is a cell of the study")
     return {
-        cell: {"design": row.design, "recall": row.recall, "bits": row.lm_bits_per_byte} for cell, row in found.items()
-    }
+        cell: {
+            "design": row.design, "recall": row.recall, "bits": row.lm_bits_per_byte, "ladders": _areas(row.metrics),
+        }
+        for cell, row in found.items()
+    }  # fmt: skip
 
 
 def _run(bench: Bench) -> Iterator[tuple[Row | None, Cell | None, dict[str, Any]]]:
@@ -187,5 +212,11 @@ def _score(design: Design, protocol: "Protocol", corpus: "Corpus", device: "torc
     say(f"recall {metrics['recall']:.3f} [{metrics['recall_low']:.3f}, {metrics['recall_high']:.3f}]")
     return {
         "recall": metrics["recall"], "low": metrics["recall_low"], "high": metrics["recall_high"],
-        "bits": metrics.get("lm_bits_per_byte"), "device": device.type, "seconds": report.details.get("seconds"),
+        "bits": metrics.get("lm_bits_per_byte"), "ladders": _areas(metrics), "device": device.type,
+        "seconds": report.details.get("seconds"),
     }  # fmt: skip
+
+
+def _areas(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The area of each ladder by its name; none of a protocol with one ladder."""
+    return {key.removeprefix("area_"): value for key, value in metrics.items() if key.startswith("area_")}

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from search.calibration.kept import Kept
 from search.calibration.options import Bench, Options
 from search.calibration.reference import reference
 from search.calibration.verdict import AGREES, HIGHER, LOWER, SHORT, Published, Row, accuracy, verdict
+from search.calibration.weights import nearest
 from search.cli import app
 from search.config import SearchConfig
 from search.store import writer
@@ -106,8 +108,33 @@ def test_the_study_agrees_with_itself_and_not_with_its_reverse() -> None:
     assert [row.verdict for row in same] == [AGREES, "", AGREES, AGREES, AGREES]
     assert same[0].data["agreement"] == 1 and same[1].data["spearman"] == pytest.approx(1)
     assert set(same[0].data["without_backbone"]) == {"deltanet", "gated_deltanet", "gla", "hgrn2"}
+    areas = {cell: {"recall": value, "ladders": {"pairs": value, "copy": -value}} for cell, value in ruler.items()}
+    shown = {row.name: row.ours for row in study.compare(areas) if row.name.startswith(("by ", "each "))}
+    assert shown.pop("by pairs alone") == "100%" and shown.pop("by copy alone") == "0%"
+    weighted = shown.pop("by the weights that order these cells best")
+    assert weighted.startswith("100%: pairs 0.75, copy 0.25") and next(iter(shown.values())).startswith(
+        "100%: deltanet"
+    )
     turned = list(study.compare({cell: {"recall": -value, "bits": 2.0} for cell, value in ruler.items()}))
     assert [row.verdict for row in turned] == [LOWER, "", "does not hold", "does not hold", "does not hold"]
+
+
+def test_weights_are_judged_on_a_backbone_that_had_no_say_in_them() -> None:
+    ruler = {(name, ratio): value for name, row in reference("study")["ruler"].items() for ratio, value in row.items()}
+    # `right` is RULER itself, but for gla, of which `wrong` is; `flat` says nothing.
+    cells = [
+        Scored(cell, value, 0.5, ladders={"flat": 0.5, "right": a, "wrong": b})
+        for cell, value in ruler.items()
+        for a, b in [(1 - value, value) if cell[0] == "gla" else (value, 1 - value)]
+    ]
+    found = nearest([replace(cell, ladders={"flat": 0.5, "right": cell.ruler}) for cell in cells], 0.05)
+    assert found is not None and found.alone == {"flat": 0, "right": 1} and found.chosen == found.judged == 1
+    assert found.weights["right"] > 0 and sum(found.weights.values()) == 1
+    turned = nearest(cells, 0.05)
+    assert turned is not None and turned.unseen["gla"] < 0.1 and turned.chosen >= turned.alone["right"] > 0.5
+    assert set(turned.unseen) == {"deltanet", "gated_deltanet", "gla", "hgrn2"}
+    assert nearest([], 0.05) is None and nearest(HAND, 0.05) is None  # no ladders
+    assert nearest([cell for cell in cells if cell.cell[0] == "gla"], 0.05) is None  # nothing else to choose by
 
 
 def test_facts_are_unknown_without_the_cells_that_decide_and_false_by_one_cell() -> None:
@@ -150,12 +177,14 @@ def test_scores_are_read_from_a_search_by_the_layers_of_its_designs(tmp_path: Pa
     for design, recall in scores.items():
         lease = recorder.lease(Design.parse(design), "anchor", {})
         assert lease is not None
-        recorder.finish(lease.evaluation, "complete", {"recall": recall, "lm_bits_per_byte": 2.0}, {}, 1.0)
+        metrics = {"recall": recall, "lm_bits_per_byte": 2.0, "area_pairs": recall, "area_copy": 0.5}
+        recorder.finish(lease.evaluation, "complete", metrics, {}, 1.0)
     recorder.close()
     found = study.from_search(url, "quick")
     assert {cell: score["recall"] for cell, score in found.items()} == {
         ("gla", "pure"): 0.2, ("gla", "3-1"): 0.8, ("transformer", "-"): 0.9,
     }  # fmt: skip
+    assert found["gla", "pure"]["ladders"] == {"pairs": 0.2, "copy": 0.5}
     code, words, _ = plait("study", "--storage", url, "--name", "quick", "--out", str(tmp_path / "a.json"), "--json")
     assert code == 0
     row = json.loads(words)["rows"][0]
