@@ -12,7 +12,7 @@ from rich.table import Table
 
 from search import version
 from search.calibration.kept import Kept
-from search.calibration.options import DEVICES, PARTS, Bench, Options
+from search.calibration.options import DEVICES, PARTS, Bench, Options, parsed
 from search.calibration.reference import reference
 from search.calibration.verdict import Row
 from search.progress import WIDTH
@@ -27,6 +27,10 @@ def calibrate(
     batch: Annotated[int | None, typer.Option(help="Examples a step, for a short look.")] = None,
     examples: Annotated[int | None, typer.Option(help="Held-out examples, for a short look.")] = None,
     only: Annotated[str, typer.Option(help="Only cells with this in their name, as in 'mamba2 16'.")] = "",
+    sets: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Trains mqar otherwise, as in 'mixer=mamba2:state=16'."),
+    ] = None,
     text: Annotated[str | None, typer.Option(help="Tiny Shakespeare, one file.")] = None,
     storage: Storage = DEFAULT_STORAGE,
     name: Annotated[str | None, typer.Option(help="A finished search with the study's designs.")] = None,
@@ -40,9 +44,11 @@ def calibrate(
     for part in chosen:
         if part not in PARTS:
             raise ValueError(f"part = {part!r}: must be one of {', '.join(PARTS)}")
+    if sets and chosen != ("mqar",):
+        raise ValueError(f"set = {sets[0]!r}: changes mqar, which must be the only part")
     options = Options(
         device=device, seeds=seeds, steps=steps, batch=batch, examples=examples, only=only, text=text, storage=storage,
-        name=name, protocol=protocol, depth=depth,
+        name=name, protocol=protocol, depth=depth, sets=parsed(sets or ()),
     )  # fmt: skip
     kept = Kept(out)
     console = Console(width=WIDTH, stderr=as_json, highlight=False, markup=False, soft_wrap=False)

@@ -14,7 +14,7 @@ from proxies.ladders import Segment, Segments
 from search.calibration.options import Bench, Say, failed
 from search.calibration.reference import reference
 from search.calibration.verdict import SHORT, Published, Row, accuracy, verdict
-from space.design import Design
+from space.design import Design, nearest
 
 if TYPE_CHECKING:
     import torch
@@ -37,34 +37,44 @@ def cells() -> dict[str, tuple[str, int, Published]]:
 
 
 def settings_of(mixer: str, width: int, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """How a cell is trained: as the reference says, with `changes`."""
+    """How a cell is trained: as the reference says, with `changes`. Raises ValueError for a change of what is no
+    setting, or that is of another kind."""
     data = reference("mqar")
-    return {
+    settings = {
         "mixer": mixer,
         "width": width,
         "mlp_dim": data["mlp_over_width"] * width,
         **{key: data[key] for key in _TRAINED},
-        **changes,
     }
+    for key, value in changes.items():
+        if key not in settings:
+            raise ValueError(f"set {key!r}: must be one of {', '.join(settings)}{nearest(key, settings)}")
+        kinds = (int, float) if isinstance(settings[key], float) else (type(settings[key]),)
+        if isinstance(value, bool) or not isinstance(value, kinds):
+            raise ValueError(f"set {key} = {value!r}: must be like {settings[key]!r}")
+    return {**settings, **changes}
 
 
 def rows(bench: Bench) -> Iterator[Row]:
-    """A row a cell, in the order of the table."""
-    known = cells()
+    """A row a cell, in the order of the table. Another mixer than a cell's, set, leaves the cell out."""
+    known, sets = cells(), bench.options.sets
+    with_ = f" with {', '.join(f'{key}={value}' for key, value in sets.items())}" if sets else ""
     for name in bench.chosen(list(known)):
         mixer, width, published = known[name]
-        settings = settings_of(mixer, width, bench.options.changes)
+        settings = settings_of(mixer, width, {**sets, **bench.options.changes})
+        if Design.parse(f"1x{settings['mixer']}").layers[0].mixer != mixer:
+            continue
         cell = bench.cell(name, settings, lambda device, say, settings=settings: run(settings, device, say))  # type: ignore[misc]
         deviation = reference("mqar")["accuracy"][name.split()[1]][str(width)][1]
         theirs = f">= {published.value:g} %" if published.at_least else f"{published.value} ± {deviation} %"
         if "failure" in cell:
-            yield failed("mqar", name, theirs, cell["failure"])
+            yield failed("mqar", name + with_, theirs, cell["failure"])
             continue
         ours = f"{cell['accuracy']:.1f}" + (f" ± {cell['deviation']:.1f} %" if cell["deviation"] is not None else " %")
         found = verdict(cell["accuracy"], published, short=bench.options.short(reference("mqar")))
         if found != SHORT and cell["on_edge"]:
             found += ", rate on edge"
-        yield Row(part="mqar", name=name, theirs=theirs, ours=ours, verdict=found, data=cell)
+        yield Row(part="mqar", name=name + with_, theirs=theirs, ours=ours, verdict=found, data=cell)
 
 
 def run(settings: Mapping[str, Any], device: "torch.device", say: Say) -> dict[str, Any]:

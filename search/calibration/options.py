@@ -1,7 +1,8 @@
 """What a calibration is asked for, apart from its parts."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from proxies.ladders import check
@@ -20,7 +21,8 @@ DEVICES = ("auto", "cpu", "gpu")
 class Options:
     """`only` is a part of cells' names.
 
-    `seeds`, `steps`, `batch` and `examples` (held-out ones a rung) replace the reference's own for a short look.
+    `seeds`, `steps`, `batch` and `examples` (held-out ones a rung) replace the reference's own for a short look. `sets`
+    are other settings of mqar, for what its source leaves open.
     The study's scores come from the search `name` in `storage`, or are made under `protocol` at `depth`.
     Raises ValueError naming the field, its value and what is allowed.
     """
@@ -36,13 +38,14 @@ class Options:
     name: str | None = None
     protocol: str | None = None
     depth: int = 24
+    sets: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.device not in DEVICES:
             raise ValueError(f"device = {self.device!r}: must be one of {', '.join(DEVICES)}")
-        for field, high in (("seeds", 64), ("steps", 10**7), ("batch", 2**16), ("examples", 2**20)):
-            if getattr(self, field) is not None:
-                check("calibrate", field, getattr(self, field), 1, high)
+        for name, high in (("seeds", 64), ("steps", 10**7), ("batch", 2**16), ("examples", 2**20)):
+            if getattr(self, name) is not None:
+                check("calibrate", name, getattr(self, name), 1, high)
         check("calibrate", "depth", self.depth, 1, 256)
         if self.name is not None and self.protocol is not None:
             raise ValueError("name and protocol: give one, a search to read or a protocol to run")
@@ -55,7 +58,21 @@ class Options:
 
     def short(self, settings: Mapping[str, Any]) -> bool:
         """Whether these changes make less of the reference's training, or another."""
-        return any(settings[field] != value for field, value in self.changes.items())
+        return any(settings[name] != value for name, value in self.changes.items())
+
+
+def parsed(words: Sequence[str]) -> dict[str, Any]:
+    """KEY=VALUE words as a dictionary, values as JSON or else as text. Raises ValueError for other words."""
+    found = {}
+    for word in words:
+        key, sign, text = word.partition("=")
+        if not key or not sign:
+            raise ValueError(f"set = {word!r}: must be KEY=VALUE")
+        try:
+            found[key] = json.loads(text)
+        except ValueError:
+            found[key] = text
+    return found
 
 
 @dataclass(frozen=True)

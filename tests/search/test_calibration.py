@@ -222,6 +222,25 @@ def test_a_failure_is_said_and_not_kept_and_an_interrupt_loses_only_its_cell(tmp
     assert [cell["name"] for cell in Kept(tmp_path / "kept.json").cells.values()] == ["a"]
 
 
+def test_what_the_source_leaves_open_can_be_set_and_is_another_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trained = []
+
+    def run(settings: dict[str, Any], *_: Any) -> dict[str, Any]:
+        trained.append(settings)
+        return {"accuracy": 47.0, "deviation": 0.1, "on_edge": False}
+
+    monkeypatch.setattr(mqar, "run", run)
+    words = ["mqar", "--only", "16", "--device", "cpu", "--out", str(tmp_path / "a.json"), "--json"]
+    code, shown, _ = plait(*words, "--set", "mixer=mamba2:state=16", "--set", "learning_rates=[0.01]")
+    (row,) = json.loads(shown)["rows"]  # the other mixers' cells are not of it
+    assert code == 0 and row["name"] == "mqar mamba2 16 with mixer=mamba2:state=16, learning_rates=[0.01]"
+    assert row["verdict"] == AGREES and trained[0]["mixer"] == "mamba2:state=16"
+    plait(*words)
+    assert [settings["mixer"] for settings in trained[1:]] == ["full", "mamba2", "gated_deltanet"]
+
+
 def test_ctrl_c_ends_with_what_is_done_and_130(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def run(settings: dict[str, Any], *_: Any) -> dict[str, Any]:
         if settings["width"] == 64:
@@ -247,6 +266,12 @@ def test_ctrl_c_ends_with_what_is_done_and_130(tmp_path: Path, monkeypatch: pyte
         (["mqar", "--seeds", "0"], "calibrate seeds = 0: must be a whole number in 1..64"),
         (["mqar", "--steps", "0"], "calibrate steps = 0: must be a whole number in 1..1e+07"),
         (["mqar", "--batch", "0"], "calibrate batch = 0: must be a whole number in 1..65536"),
+        (["mqar", "--set", "heads"], "set = 'heads': must be KEY=VALUE"),
+        (["mqar", "--set", "haeds=2"], "set 'haeds': must be one of mixer, width,"),
+        (["mqar", "--set", "heads=two"], "set heads = 'two': must be like 1"),
+        (["mqar", "--set", "heads=3"], "scale heads = 3: must divide the width 16"),
+        (["mqar", "--set", "mixer=mamba3"], "mixer = 'mamba3': must be one of"),
+        (["mqar", "text", "--set", "heads=2"], "set = 'heads=2': changes mqar, which must be the only part"),
         (["mqar", "--only", "mamba3"], "only = 'mamba3': no cell of mqar"),
         (["text", "--text", "missing.txt"], "text = missing.txt: cannot be read: No such file"),
         (["study", "--protocol", "slow"], "protocol = 'slow': must be one of quick"),
