@@ -3,9 +3,9 @@
 import importlib.metadata
 
 
-def version() -> str:
-    """The version of plait that is installed."""
+def version(package: str = "plait") -> str:
+    """The version of a package that is installed, or that it is not."""
     try:
-        return importlib.metadata.version("plait")
+        return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return "not installed"

@@ -33,6 +33,20 @@ app = typer.Typer(
 )
 
 
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"plait {version()}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _plait(
+    say_version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Says the version, no more.")
+    ] = False,
+) -> None: ...
+
+
 @app.command()
 def run(
     config: Annotated[Path | None, typer.Option(help="A search.toml; left out: the built-in quick search.")] = None,
@@ -335,7 +349,6 @@ def dashboard(
 @app.command()
 def doctor(storage: Storage = DEFAULT_STORAGE) -> None:
     """What this machine offers a search."""
-    import importlib.metadata
     import platform
 
     import torch
@@ -346,6 +359,7 @@ def doctor(storage: Storage = DEFAULT_STORAGE) -> None:
     from search.store import shown, writer
 
     here = this_machine()
+    typer.echo(f"plait     {version()}")
     typer.echo(f"python    {platform.python_version()}\ncpus      {here.cores}")
     typer.echo(f"torch     {torch.__version__}, {torch.get_num_threads()} threads")
     device = torch.device("cuda" if here.gpus else "cpu")
@@ -356,8 +370,8 @@ def doctor(storage: Storage = DEFAULT_STORAGE) -> None:
         device, found = torch.device("cpu"), f"{here.gpus}, but {error}; until then use --gpus-per-trial 0"
     typer.echo(f"gpu       {found}")
     new_console().print(serving_table(serving(MIXERS, device)))
-    for package in ("ray", "optuna"):
-        typer.echo(f"{package:9} {importlib.metadata.version(package)}")
+    for package in ("flash-linear-attention", "triton", "ray", "optuna"):
+        typer.echo(f"{package.replace('flash-linear-attention', 'fla'):9} {version(package)}")
     with one_line():
         writer(storage).dispose()
         typer.echo(f"database  {shown(storage)} is writable")

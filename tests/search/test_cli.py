@@ -1,6 +1,7 @@
 """The command line: bad input is one line and exit code 2, and a search can be read in every format."""
 
 import csv
+import importlib.metadata
 import io
 import json
 from pathlib import Path
@@ -188,6 +189,15 @@ def test_the_tiny_search_is_valid_and_a_failed_control_is_named(tmp_path: Path) 
     with Session(writer(url)) as session:
         (warning,) = controls.warnings(session, "tiny")
     assert warning.startswith("Control failed: pure attention reached recall 0.20 of pairs, not 0.9")
+
+
+def test_the_version_is_said_without_a_command_and_by_doctor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    installed = importlib.metadata.version("plait")
+    assert plait("--version") == (0, f"plait {installed}\n", "")
+    shown = plait("doctor")[1].splitlines()
+    assert shown[0].split() == ["plait", installed]
+    assert ["ray", importlib.metadata.version("ray")] in [line.split() for line in shown]
 
 
 def test_the_database_may_be_named_by_the_environment(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
