@@ -3,7 +3,8 @@
 `python -m tests.gpu.learnability` prints JSON: the share of seeds with accuracy 0.9 or more by rung, on validation
 data, its mean, and the seconds that it took. Options change the protocol, as in the tables of docs/scores.md:
 `--init-std 0.1 --growth 0 --steps 3000 --rates 1e-3 3e-3 --seeds 3`, or `4xdeltanet --heads 2 --vocab 256 --pairs 2 8
-16 32 63 --seeds 3`.
+16 32 63 --seeds 3`. `--heads` are those of attention, and of linear layers too without `--state-heads`. What is small
+runs with `--device cpu`.
 """
 
 import argparse
@@ -19,7 +20,6 @@ from proxies.scoring import solved_share
 from proxies.tasks import recall_task
 from proxies.trainer import Trainer
 from space.design import Design
-from tests.gpu.proxy import GPU
 
 
 def main() -> None:
@@ -38,8 +38,10 @@ def main() -> None:
     parser.add_argument("--ladders", nargs="+", default=[ladder.task for ladder in screen.recall.ladders])
     parser.add_argument("--width", type=int, default=screen.width)
     parser.add_argument("--heads", type=int, default=screen.heads)
-    parser.add_argument("--vocab", type=int, default=screen.recall.vocab)
+    parser.add_argument("--state-heads", type=int)
+    parser.add_argument("--vocab", type=int, default=screen.recall.ladders[0].vocab)
     parser.add_argument("--pairs", type=int, nargs="+", help="the loads of pairs")
+    parser.add_argument("--device", type=torch.device, default=torch.device("cuda"))
     asked = parser.parse_args()
     started = time.monotonic()
     ladders = tuple(
@@ -60,12 +62,12 @@ def main() -> None:
         screen, recall=recall, init_std=asked.init_std, embedding_std=asked.embedding_std, width=asked.width,
         heads=asked.heads, state_heads=asked.heads, mlp_dim=2 * asked.width,
     )  # fmt: skip
-    trained = Trainer(Design.parse(asked.design), protocol, recall_task(recall), training, GPU)
+    trained = Trainer(Design.parse(asked.design), protocol, recall_task(recall), training, asked.device)
     trained.advance(training.steps)
     found = {rung: figures.view(-1, asked.seeds) for rung, figures in trained.measure("validation").items()}
     report: dict[str, Any] = {
-        "gpu": torch.cuda.get_device_name(),
         **vars(asked),
+        "device": torch.cuda.get_device_name() if asked.device.type == "cuda" else "cpu",
         "solved_share": {rung: [solved_share(seeds) for seeds in figures.tolist()] for rung, figures in found.items()},
         "accuracy": {rung: [round(mean, 3) for mean in figures.mean(1).tolist()] for rung, figures in found.items()},
     }
