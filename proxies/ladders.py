@@ -92,6 +92,28 @@ class Pairs(Ladder):
 
 
 @dataclass(frozen=True, kw_only=True)
+class MultiKey(Ladder):
+    """Pairs of which `queries` are asked for, or all; the last `values` tokens are values. Load: pairs."""
+
+    task: str = field(init=False, default="multi_key")
+    loads: tuple[int, ...] = (4, 8, 16, 40)
+    queries: int = 8
+    values: int = 16
+
+    def _check_own(self) -> None:
+        check("multi_key", "values", self.values, 2, self.vocab - 2)
+        check("multi_key", "queries", self.queries, 1, min(self.num_keys, self.length // 4))
+
+    @property
+    def num_keys(self) -> int:
+        return self.vocab - 1 - self.values
+
+    @property
+    def largest(self) -> int:
+        return min(self.num_keys, max(self.length // 2 - self.queries, self.length // 4))
+
+
+@dataclass(frozen=True, kw_only=True)
 class MultiValue(Ladder):
     """`keys` keys, each with several values. Load: values a key."""
 
@@ -278,7 +300,7 @@ class StateTracking(Ladder):
 
 LADDERS: dict[str, type[Ladder]] = {
     str(ladder.__dataclass_fields__["task"].default): ladder
-    for ladder in (Pairs, MultiValue, Overwrite, KHop, Copy, Noisy, Fuzzy, Needle, Counting, StateTracking)
+    for ladder in (Pairs, MultiKey, MultiValue, Overwrite, KHop, Copy, Noisy, Fuzzy, Needle, Counting, StateTracking)
 }
 
 

@@ -18,6 +18,7 @@ from proxies.tasks.copy import CopyTask
 from proxies.tasks.counting import CountingTask
 from proxies.tasks.fuzzy import FuzzyTask
 from proxies.tasks.k_hop import KHopTask
+from proxies.tasks.multi_key import MultiKeyTask
 from proxies.tasks.multi_value import MultiValueTask
 from proxies.tasks.needle import NeedleTask
 from proxies.tasks.noisy import NoisyTask
@@ -28,8 +29,8 @@ from proxies.tasks.state_tracking import StateTrackingTask
 TASKS: dict[str, type[LadderTask[Any]]] = {
     task.name: task
     for task in (
-        RecallTask, MultiValueTask, OverwriteTask, KHopTask, CopyTask, NoisyTask, FuzzyTask, NeedleTask, CountingTask,
-        StateTrackingTask,
+        RecallTask, MultiKeyTask, MultiValueTask, OverwriteTask, KHopTask, CopyTask, NoisyTask, FuzzyTask, NeedleTask,
+        CountingTask, StateTrackingTask,
     )
 }  # fmt: skip
 

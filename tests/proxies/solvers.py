@@ -19,6 +19,12 @@ def pairs(settings: Any, load: int, tokens: Tokens) -> int:
     return value
 
 
+def multi_key(settings: Any, load: int, tokens: Tokens) -> int:
+    found = dict(bindings(tokens[: 2 * load]))
+    assert len(found) == load and max(found) <= settings.num_keys < min(found.values())
+    return found[tokens[-1]]
+
+
 def multi_value(settings: Any, load: int, tokens: Tokens) -> int:
     context = 2 * settings.keys * load
     written = tokens[context:]
@@ -93,5 +99,5 @@ def state_tracking(settings: Any, load: int, tokens: Tokens) -> int:
 
 SOLVERS: dict[str, Callable[[Any, int, Tokens], int]] = {
     solver.__name__: solver
-    for solver in (pairs, multi_value, overwrite, k_hop, copy, noisy, fuzzy, needle, counting, state_tracking)
+    for solver in (pairs, multi_key, multi_value, overwrite, k_hop, copy, noisy, fuzzy, needle, counting, state_tracking)
 }

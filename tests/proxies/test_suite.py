@@ -20,6 +20,7 @@ from proxies.ladders import (
     KHop,
     Ladder,
     Mixture,
+    MultiKey,
     MultiValue,
     Needle,
     Noisy,
@@ -39,6 +40,7 @@ DRAWN: dict[str, Ladder] = {
     ladder.task: ladder
     for ladder in (
         Pairs(**SMALL, loads=(2,)),
+        MultiKey(**SMALL, loads=(4,), queries=2, values=4),
         MultiValue(**SMALL, loads=(2,), keys=2),
         Overwrite(**SMALL, loads=(2,)),
         KHop(**SMALL, loads=(2,), chains=2),
@@ -54,6 +56,7 @@ PARTS: tuple[HeldOut, ...] = ("validation", "test")
 VARIANTS: dict[str, Ladder] = {
     **{name: ladder(num_examples=64) for name, ladder in LADDERS.items()},
     "pairs-odd": Pairs(vocab=33, length=61, loads=(1, 15), num_examples=64),
+    "multi_key-full": MultiKey(vocab=64, length=61, loads=(2, 25), queries=5, values=32, num_examples=64),
     "multi_value-full": MultiValue(vocab=32, length=48, loads=(1, 4), keys=4, num_examples=64),
     "overwrite-3": Overwrite(vocab=48, length=64, loads=(1, 8), writes=3, num_examples=64),
     "k_hop-full": KHop(vocab=32, length=64, loads=(2, 5), chains=3, num_examples=64),
@@ -291,7 +294,7 @@ class TestMixture:
     def test_a_batch_has_a_share_of_every_task_and_rung_each_under_its_name(self) -> None:
         mixture = MixtureTask(Mixture(ladders=self.ladders))
         batch = next(mixture.training(0, 2 * mixture.num_rungs))
-        assert batch.positions is not None and batch.tokens.shape == (80, 129) and mixture.vocab == 74
+        assert batch.positions is not None and batch.tokens.shape == (88, 129) and mixture.vocab == 75
         row = 0
         for index, (ladder, task) in enumerate(zip(self.ladders, mixture.tasks.values(), strict=True)):
             for load in ladder.loads:
@@ -306,7 +309,7 @@ class TestMixture:
     def test_held_out_examples_are_those_of_the_tasks(self) -> None:
         mixture = MixtureTask(Mixture(ladders=self.ladders))
         held_out = mixture.held_out("test")
-        assert len(held_out) == mixture.num_rungs == 40 and list(held_out) == list(mixture.rungs)
+        assert len(held_out) == mixture.num_rungs == 44 and list(held_out) == list(mixture.rungs)
         for ladder in self.ladders:
             for rung, batch in build(ladder).held_out("test").items():
                 assert torch.equal(held_out[rung].tokens[:, 1:], batch.tokens)
@@ -353,6 +356,9 @@ class TestMixture:
         ("pairs", {"vocab": 8}, r"pairs vocab = 8: must be a whole number in 16\.\."),
         ("copy", {"length": 0}, r"copy length = 0: must be a whole number in 4\.\."),
         ("needle", {"num_examples": 0}, r"needle num_examples = 0: must be"),
+        ("multi_key", {"values": 63}, r"multi_key values = 63: must be a whole number in 2\.\.62"),
+        ("multi_key", {"queries": 33}, r"multi_key queries = 33: must be a whole number in 1\.\.32"),
+        ("multi_key", {"loads": (8, 48)}, r"multi_key loads = 48: must be a whole number in 1\.\.47"),
         ("multi_value", {"keys": 32}, r"multi_value keys = 32: must be a whole number in 1\.\.31"),
         ("overwrite", {"writes": 0}, r"overwrite writes = 0: must be a whole number in 1\.\.32"),
         ("k_hop", {"chains": 40}, r"k_hop chains = 40: must be a whole number in 1\.\.31"),
