@@ -35,7 +35,7 @@ def tasks() -> str:
     """A row a task: what its load counts, its loads, chance at them, ceiling, and its part of RULER."""
     rows = []
     for name, task in TASKS.items():
-        settings = LADDERS[name]()  # type: ignore[call-arg]
+        settings = LADDERS[name]()
         counted = re.search(r"Load: ([\w ]+)", settings.__doc__ or "")
         assert counted
         made = task(settings)

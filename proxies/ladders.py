@@ -34,7 +34,7 @@ class Ladder:
     task: str = field(init=False)
     vocab: int = 64
     length: int = 128
-    loads: tuple[int, ...]
+    loads: tuple[int, ...] = ()
     num_examples: int = 256  # of each load, in validation and again in the sealed test
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from proxies.ladders import (
+    LADDERS,
     Fuzzy,
     KHop,
     Ladder,
@@ -273,14 +274,29 @@ def _override(settings: Any, overrides: Mapping[str, Any], where: str) -> Any:
 
 
 def _override_ladders(ladders: tuple[Ladder, ...], overrides: Any, where: str) -> tuple[Ladder, ...]:
-    """Ladders with some fields changed, by the name of their task."""
-    names = [ladder.task for ladder in ladders]
+    """Ladders with some fields changed, by the name of their task: a new name is one more ladder, false one less."""
     if not isinstance(overrides, Mapping):
         raise ValueError(f"{where} = {overrides!r}: must have a table for each ladder that changes")
-    for name in overrides:
-        if name not in names:
-            raise ValueError(f"{where} key {name!r}: must be one of {', '.join(names)}{nearest(name, names)}")
-    return tuple(_override(ladder, overrides.get(ladder.task, {}), f"{where}.{ladder.task}") for ladder in ladders)
+    kept = {ladder.task: ladder for ladder in ladders}
+    for name, changes in overrides.items():
+        if name not in LADDERS:
+            raise ValueError(f"{where} key {name!r}: must be one of {', '.join(LADDERS)}{nearest(name, LADDERS)}")
+        if changes is False:
+            kept.pop(name, None)
+        elif not isinstance(changes, Mapping):
+            raise ValueError(f"{where} {name} = {changes!r}: must be a table, or false to leave the ladder out")
+        elif name in kept:
+            kept[name] = _override(kept[name], changes, f"{where}.{name}")
+        else:
+            kept[name] = _new_ladder(name, ladders[0], changes, f"{where}.{name}")
+    return tuple(kept.values())
+
+
+def _new_ladder(name: str, beside: Ladder, changes: Mapping[str, Any], where: str) -> Ladder:
+    """The ladder `name` with the vocabulary and the length of another. Its loads have to be among `changes`."""
+    if "loads" not in changes:
+        raise ValueError(f"{where}: must have loads, such as {list(LADDERS[name]().loads)}")
+    return _override(LADDERS[name](), {"vocab": beside.vocab, "length": beside.length, **changes}, where)
 
 
 def _suite(name: str, *, steps: int, fresh_seeds: int) -> Protocol:

@@ -7,7 +7,7 @@ import torch
 
 from proxies import selection
 from proxies.evaluate import evaluate
-from proxies.ladders import Copy, Pairs
+from proxies.ladders import Copy, MultiKey, Pairs
 from proxies.protocol import PROTOCOLS, Protocol, Suite, Training, named
 from proxies.scoring import area
 from proxies.tasks import recall_task
@@ -117,6 +117,25 @@ def test_ladders_are_changed_by_name() -> None:
         suite().with_overrides({"recall": {"ladders": {"coppy": {}}}})
     with pytest.raises(ValueError, match="batch = 7: must be a multiple of the 4 loads"):
         suite().with_overrides({"recall": {"training": {"batch": 7}}})
+
+
+def test_a_ladder_more_or_less_has_the_vocabulary_and_length_of_the_others() -> None:
+    extra = {"multi_key": {"loads": [2, 4], "queries": 2, "values": 4}, "copy": False}
+    changed = suite().with_overrides({"recall": {"ladders": extra}})
+    assert isinstance(changed.recall, Suite) and isinstance(suite().recall, Suite)
+    assert [ladder.task for ladder in changed.recall.ladders] == ["pairs", "multi_key"]
+    pairs, added = changed.recall.ladders
+    assert isinstance(added, MultiKey) and (added.vocab, added.length) == (pairs.vocab, pairs.length)
+    assert (added.loads, added.queries, added.values) == ((2, 4), 2, 4)
+    assert {"area_multi_key", "capacity_multi_key"} < set(evaluate(DESIGN, changed, CORPUS).metrics)
+    for ladders, message in (
+        ({"multi_key": {}}, r"recall.ladders.multi_key: must have loads, such as \[4, 8, 16, 40\]"),
+        ({"multi_key": {"loads": [2], "keys": 3}}, r"recall.ladders.multi_key key 'keys': must be one of"),
+        ({"copy": 0}, r"recall.ladders copy = 0: must be a table, or false"),
+        ({"copy": False, "pairs": False}, r"mixture ladders = \[\]: must be distinct, at least one"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            suite().with_overrides({"recall": {"ladders": ladders}})
 
 
 def test_protocols_that_share_a_name_with_nothing_have_digests_of_their_own() -> None:
