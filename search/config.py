@@ -167,8 +167,8 @@ class SearchConfig:
     protocol: dict[str, Any] = field(
         default_factory=lambda: {"name": "quick"},
         metadata={
-            "words": f"name: one of {', '.join(PROTOCOLS)}; any other key changes it, as in recall.training.steps = 800 "
-            "or, of a mixture, recall.ladders.copy.loads = [8, 16] (a ladder more) and recall.ladders.k_hop = false"
+            "words": f"name: one of {', '.join(PROTOCOLS)}; any other key changes it, as in recall.training.steps = 800"
+            " or, of a mixture, recall.ladders.copy.loads = [8, 16] (a ladder more) and recall.ladders.k_hop = false"
         },
     )
     deployment: Deployment = field(
