@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from proxies.ladders import Ladder, MultiKey
 from proxies.protocol import Suite, named
 from proxies.scoring import solved_share
 from proxies.tasks import recall_task
@@ -41,10 +42,11 @@ def main() -> None:
     parser.add_argument("--state-heads", type=int)
     parser.add_argument("--vocab", type=int, default=screen.recall.ladders[0].vocab)
     parser.add_argument("--pairs", type=int, nargs="+", help="the loads of pairs")
+    parser.add_argument("--multi-key", type=int, nargs="+", default=[], help="one more ladder: loads of multi_key")
     parser.add_argument("--device", type=torch.device, default=torch.device("cuda"))
     asked = parser.parse_args()
     started = time.monotonic()
-    ladders = tuple(
+    ladders: tuple[Ladder, ...] = tuple(
         replace(
             ladder,
             vocab=asked.vocab,
@@ -53,6 +55,9 @@ def main() -> None:
         for ladder in screen.recall.ladders
         if ladder.task in asked.ladders
     )
+    if asked.multi_key:
+        loads = tuple(asked.multi_key)
+        ladders += (MultiKey(vocab=asked.vocab, length=ladders[0].length, loads=loads, queries=16),)
     training = replace(
         training, steps=asked.steps, batch=asked.batch or sum(len(ladder.loads) for ladder in ladders),
         learning_rates=tuple(asked.rates), num_seeds=asked.seeds,
