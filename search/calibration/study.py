@@ -9,7 +9,7 @@ from search.calibration.agreement import Cell, Scored, agreement, facts, ordered
 from search.calibration.options import Bench, Say, failed
 from search.calibration.reference import reference
 from search.calibration.verdict import AGREES, LOWER, SHORT, Row
-from search.calibration.weights import nearest
+from search.calibration.weights import weigh
 from search.rank import spearman
 from space.design import Design
 from space.presets import map_layers
@@ -106,7 +106,10 @@ def _agreement_rows(
     data = {
         "agreement": whole.mean, "low": whole.low, "high": whole.high, "pairs": pairs,
         "without_backbone": {key: None if math.isnan(value) else value for key, value in without.items()},
-        "cells": [{"cell": " ".join(c.cell), "ruler": c.ruler, "recall": c.recall, "bits": c.bits} for c in cells],
+        "cells": [
+            {"cell": " ".join(c.cell), "ruler": c.ruler, "recall": c.recall, "bits": c.bits, "ladders": dict(c.ladders)}
+            for c in cells
+        ],
     }  # fmt: skip
     yield Row(
         part="study",
@@ -125,7 +128,7 @@ def _agreement_rows(
 
 def _weight_rows(cells: Sequence[Scored], tie_below: float) -> Iterator[Row]:
     """What each ladder alone and other weights of them would order."""
-    found = nearest(cells, tie_below)
+    found = weigh(cells, tie_below)
     if found is None:
         return
     for name, share in found.alone.items():

@@ -1,7 +1,7 @@
 """Which weights of the ladders order cells as RULER does, and how such weights order cells that had no say in them.
 
-Weights are multiples of a quarter, of sum 1, chosen by pairs of cells whose RULER differs. They flatter themselves on
-the pairs that chose them: so they are also chosen without a backbone and judged on the pairs that it has a part in.
+Weights are multiples of a quarter, of sum 1, chosen by pairs of cells whose RULER differs. On these pairs they flatter
+themselves; so they are also chosen without a backbone and judged on the pairs that it has a part in.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ _STEPS = 4
 
 
 @dataclass(frozen=True)
-class Nearest:
+class Weights:
     """`alone`: the share of pairs that each ladder orders as RULER does, by itself. `weights` order the most, the share
     `chosen` of them. `unseen`: the share of each backbone's pairs that weights chosen without it order."""
 
@@ -31,7 +31,7 @@ class Nearest:
         return sum(self.unseen.values()) / len(self.unseen)
 
 
-def nearest(cells: Sequence[Scored], tie_below: float) -> Nearest | None:
+def weigh(cells: Sequence[Scored], tie_below: float) -> Weights | None:
     """None where cells have no ladders in common, or a backbone leaves no pairs to choose or to judge by."""
     ladders = [name for name in (cells[0].ladders if cells else ()) if all(name in cell.ladders for cell in cells)]
     pairs = told_apart(cells, tie_below)
@@ -46,7 +46,7 @@ def nearest(cells: Sequence[Scored], tie_below: float) -> Nearest | None:
             return None
         unseen[backbone] = _ordered(more_PL[of_it_P], _best(more_PL[~of_it_P]))
     best_L = _best(more_PL)
-    return Nearest(
+    return Weights(
         alone=dict(zip(ladders, (_ordered(more_PL, one_L) for one_L in np.eye(len(ladders))), strict=True)),
         weights={name: float(weight) for name, weight in zip(ladders, best_L, strict=True)},
         chosen=_ordered(more_PL, best_L),

@@ -17,7 +17,7 @@ from search.calibration.kept import Kept
 from search.calibration.options import Bench, Options
 from search.calibration.reference import reference
 from search.calibration.verdict import AGREES, HIGHER, LOWER, SHORT, Published, Row, accuracy, verdict
-from search.calibration.weights import nearest
+from search.calibration.weights import weigh
 from search.cli import app
 from search.config import SearchConfig
 from search.store import writer
@@ -127,14 +127,14 @@ def test_weights_are_judged_on_a_backbone_that_had_no_say_in_them() -> None:
         for cell, value in ruler.items()
         for a, b in [(1 - value, value) if cell[0] == "gla" else (value, 1 - value)]
     ]
-    found = nearest([replace(cell, ladders={"flat": 0.5, "right": cell.ruler}) for cell in cells], 0.05)
+    found = weigh([replace(cell, ladders={"flat": 0.5, "right": cell.ruler}) for cell in cells], 0.05)
     assert found is not None and found.alone == {"flat": 0, "right": 1} and found.chosen == found.judged == 1
     assert found.weights["right"] > 0 and sum(found.weights.values()) == 1
-    turned = nearest(cells, 0.05)
+    turned = weigh(cells, 0.05)
     assert turned is not None and turned.unseen["gla"] < 0.1 and turned.chosen >= turned.alone["right"] > 0.5
     assert set(turned.unseen) == {"deltanet", "gated_deltanet", "gla", "hgrn2"}
-    assert nearest([], 0.05) is None and nearest(HAND, 0.05) is None  # no ladders
-    assert nearest([cell for cell in cells if cell.cell[0] == "gla"], 0.05) is None  # nothing else to choose by
+    assert weigh([], 0.05) is None and weigh(HAND, 0.05) is None  # no ladders
+    assert weigh([cell for cell in cells if cell.cell[0] == "gla"], 0.05) is None  # nothing else to choose by
 
 
 def test_facts_are_unknown_without_the_cells_that_decide_and_false_by_one_cell() -> None:
