@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from proxies.ladders import Segment, Segments
+from proxies.ladders import Segment, Segments, check
 from search.calibration.options import Bench, Say, failed
 from search.calibration.reference import reference
 from search.calibration.verdict import SHORT, Published, Row, accuracy, verdict
@@ -49,10 +49,18 @@ def settings_of(mixer: str, width: int, changes: Mapping[str, Any]) -> dict[str,
     for key, value in changes.items():
         if key not in settings:
             raise ValueError(f"set {key!r}: must be one of {', '.join(settings)}{nearest(key, settings)}")
-        kinds = (int, float) if isinstance(settings[key], float) else (type(settings[key]),)
-        if isinstance(value, bool) or not isinstance(value, kinds):
-            raise ValueError(f"set {key} = {value!r}: must be like {settings[key]!r}")
+        _check_like(settings[key], key, value)
     return {**settings, **changes}
+
+
+def _check_like(known: Any, key: str, value: Any) -> None:
+    kinds: tuple[type[Any], ...] = (int, float) if isinstance(known, float) else (type(known),)
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        raise ValueError(f"set {key} = {value!r}: must be like {known!r}")
+    if key in ("train", "test") and any(not isinstance(each, list) or len(each) != 2 for each in value):
+        raise ValueError(f"set {key} = {value!r}: must be of lengths with a number of pairs each, like [[64, 4]]")
+    if key == "look_every":
+        check("set", key, value, 1, 10**7)
 
 
 def rows(bench: Bench) -> Iterator[Row]:

@@ -270,6 +270,8 @@ def test_ctrl_c_ends_with_what_is_done_and_130(tmp_path: Path, monkeypatch: pyte
         (["mqar", "--set", "haeds=2"], "set 'haeds': must be one of mixer, width,"),
         (["mqar", "--set", "heads=two"], "set heads = 'two': must be like 1"),
         (["mqar", "--set", "heads=3"], "scale heads = 3: must divide the width 16"),
+        (["mqar", "--set", "train=[[64, 4], [128]]"], "set train = [[64, 4], [128]]: must be of lengths with a number"),
+        (["mqar", "--set", "look_every=0"], "set look_every = 0: must be a whole number in 1..1e+07"),
         (["mqar", "--set", "mixer=mamba3"], "mixer = 'mamba3': must be one of"),
         (["mqar", "text", "--set", "heads=2"], "set = 'heads=2': changes mqar, which must be the only part"),
         (["mqar", "--only", "mamba3"], "only = 'mamba3': no cell of mqar"),
