@@ -110,7 +110,7 @@ class MultiKey(Ladder):
 
     @property
     def largest(self) -> int:
-        return min(self.num_keys, max(self.length // 2 - self.queries, self.length // 4))
+        return min(self.num_keys, self.length // 2 - self.queries)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,6 +23,11 @@ class Scored:
     ladders: Mapping[str, float] = field(default_factory=dict)
 
 
+def backbones(cells: Sequence[Scored]) -> list[str]:
+    """The backbones that have cells."""
+    return sorted({cell.cell[0] for cell in cells} - {"transformer"})
+
+
 def told_apart(cells: Sequence[Scored], tie_below: float) -> list[tuple[Scored, Scored]]:
     """The pairs whose RULER differs by `tie_below` or more, the better cell first."""
     pairs = [(one, other) if one.ruler > other.ruler else (other, one) for one, other in combinations(cells, 2)]

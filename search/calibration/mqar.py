@@ -66,7 +66,7 @@ def _check_like(known: Any, key: str, value: Any) -> None:
 def rows(bench: Bench) -> Iterator[Row]:
     """A row a cell, in the order of the table. Another mixer than a cell's, set, leaves the cell out."""
     known, sets = cells(), bench.options.sets
-    with_ = f" with {', '.join(f'{key}={value}' for key, value in sets.items())}" if sets else ""
+    suffix = f" with {', '.join(f'{key}={value}' for key, value in sets.items())}" if sets else ""
     for name in bench.chosen(list(known)):
         mixer, width, published = known[name]
         settings = settings_of(mixer, width, {**sets, **bench.options.changes})
@@ -76,13 +76,13 @@ def rows(bench: Bench) -> Iterator[Row]:
         deviation = reference("mqar")["accuracy"][name.split()[1]][str(width)][1]
         theirs = f">= {published.value:g} %" if published.at_least else f"{published.value} ± {deviation} %"
         if "failure" in cell:
-            yield failed("mqar", name + with_, theirs, cell["failure"])
+            yield failed("mqar", name + suffix, theirs, cell["failure"])
             continue
         ours = f"{cell['accuracy']:.1f}" + (f" ± {cell['deviation']:.1f} %" if cell["deviation"] is not None else " %")
         found = verdict(cell["accuracy"], published, short=bench.options.short(reference("mqar")))
         if found != SHORT and cell["on_edge"]:
             found += ", rate on edge"
-        yield Row(part="mqar", name=name + with_, theirs=theirs, ours=ours, verdict=found, data=cell)
+        yield Row(part="mqar", name=name + suffix, theirs=theirs, ours=ours, verdict=found, data=cell)
 
 
 def run(settings: Mapping[str, Any], device: "torch.device", say: Say) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from search.calibration.agreement import Cell, Scored, agreement, facts, ordered_pairs
+from search.calibration.agreement import Cell, Scored, agreement, backbones, facts, ordered_pairs
 from search.calibration.options import Bench, Say, failed
 from search.calibration.reference import reference
 from search.calibration.verdict import AGREES, LOWER, SHORT, Row
@@ -101,8 +101,9 @@ def _agreement_rows(
         return 0.0 if math.isnan(value) else value
 
     whole, ranked = bootstrap(cells, share, draws=DRAWS), bootstrap(cells, correlation, draws=DRAWS)
-    backbones = sorted({cell.cell[0] for cell in cells} - {"transformer"})
-    without = {backbone: agreement([cell for cell in cells if cell.cell[0] != backbone], tie) for backbone in backbones}
+    without = {
+        backbone: agreement([cell for cell in cells if cell.cell[0] != backbone], tie) for backbone in backbones(cells)
+    }
     data = {
         "agreement": whole.mean, "low": whole.low, "high": whole.high, "pairs": pairs,
         "without_backbone": {key: None if math.isnan(value) else value for key, value in without.items()},

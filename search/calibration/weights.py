@@ -10,7 +10,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
-from search.calibration.agreement import Scored, told_apart
+from search.calibration.agreement import Scored, backbones, told_apart
 
 _STEPS = 4
 
@@ -40,7 +40,7 @@ def weigh(cells: Sequence[Scored], tie_below: float) -> Weights | None:
     # What the better cell of each pair has more, by ladder: [pairs, ladders].
     more_PL = np.array([[better.ladders[name] - worse.ladders[name] for name in ladders] for better, worse in pairs])
     unseen = {}
-    for backbone in sorted({cell.cell[0] for cell in cells if cell.cell[1] != "-"}):
+    for backbone in backbones(cells):
         of_it_P = np.array([backbone in (better.cell[0], worse.cell[0]) for better, worse in pairs])
         if of_it_P.all() or not of_it_P.any():
             return None

@@ -1,10 +1,10 @@
 """How many seeds of pure attention solve 32 pairs at length 256 under `screen`, at each learning rate.
 
 `python -m tests.gpu.learnability` prints JSON: the share of seeds with accuracy 0.9 or more by rung, on validation
-data, its mean, and the seconds that it took. Options change the protocol, as in the tables of docs/scores.md:
-`--init-std 0.1 --growth 0 --steps 3000 --rates 1e-3 3e-3 --seeds 3`, or `4xdeltanet --heads 2 --vocab 256 --pairs 2 8
-16 32 63 --seeds 3`. `--heads` are those of attention, and of linear layers too without `--state-heads`. What is small
-runs with `--device cpu`.
+data, its mean after each quarter of the training, and the seconds that it took. Options change the protocol, as in the
+tables of docs/scores.md: `--init-std 0.1 --growth 0 --steps 3000 --rates 1e-3 3e-3 --seeds 3`, or `4xdeltanet --heads 2
+--vocab 256 --pairs 2 8 16 32 63 --seeds 3`. `--heads` are those of attention, and of linear layers too without
+`--state-heads`. What is small runs with `--device cpu`.
 """
 
 import argparse
@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--growth", type=float, default=screen.recall.growth)
     parser.add_argument("--init-std", type=float, default=screen.init_std)
     parser.add_argument("--embedding-std", type=float, default=screen.embedding_std)
-    parser.add_argument("--ladders", nargs="+", default=[ladder.task for ladder in screen.recall.ladders])
+    parser.add_argument("--ladders", nargs="*", default=[ladder.task for ladder in screen.recall.ladders])
     parser.add_argument("--width", type=int, default=screen.width)
     parser.add_argument("--heads", type=int, default=screen.heads)
     parser.add_argument("--state-heads", type=int)
@@ -57,7 +57,7 @@ def main() -> None:
     )
     if asked.multi_key:
         loads = tuple(asked.multi_key)
-        ladders += (MultiKey(vocab=asked.vocab, length=ladders[0].length, loads=loads, queries=16),)
+        ladders += (MultiKey(vocab=asked.vocab, length=screen.recall.ladders[0].length, loads=loads, queries=16),)
     training = replace(
         training, steps=asked.steps, batch=asked.batch or sum(len(ladder.loads) for ladder in ladders),
         learning_rates=tuple(asked.rates), num_seeds=asked.seeds,
@@ -65,16 +65,19 @@ def main() -> None:
     recall = replace(screen.recall, training=training, ladders=ladders, growth=asked.growth)
     protocol = replace(
         screen, recall=recall, init_std=asked.init_std, embedding_std=asked.embedding_std, width=asked.width,
-        heads=asked.heads, state_heads=asked.heads, mlp_dim=2 * asked.width,
+        heads=asked.heads, state_heads=asked.state_heads or asked.heads, mlp_dim=2 * asked.width,
     )  # fmt: skip
     trained = Trainer(Design.parse(asked.design), protocol, recall_task(recall), training, asked.device)
-    trained.advance(training.steps)
-    found = {rung: figures.view(-1, asked.seeds) for rung, figures in trained.measure("validation").items()}
+    found, means = {}, {}
+    for quarter in ("1/4", "2/4", "3/4", "4/4"):
+        trained.advance(training.steps * int(quarter[0]) // 4)
+        found = {rung: figures.view(-1, asked.seeds) for rung, figures in trained.measure("validation").items()}
+        means[quarter] = {rung: [round(mean, 3) for mean in each.mean(1).tolist()] for rung, each in found.items()}
     report: dict[str, Any] = {
         **vars(asked),
         "device": torch.cuda.get_device_name() if asked.device.type == "cuda" else "cpu",
         "solved_share": {rung: [solved_share(seeds) for seeds in figures.tolist()] for rung, figures in found.items()},
-        "accuracy": {rung: [round(mean, 3) for mean in figures.mean(1).tolist()] for rung, figures in found.items()},
+        "accuracy": means,
     }
     print(json.dumps(report | {"seconds": round(time.monotonic() - started, 1)}, indent=2))
 

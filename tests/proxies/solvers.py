@@ -100,16 +100,6 @@ def state_tracking(settings: Any, load: int, tokens: Tokens) -> int:
 SOLVERS: dict[str, Callable[[Any, int, Tokens], int]] = {
     solver.__name__: solver
     for solver in (
-        pairs,
-        multi_key,
-        multi_value,
-        overwrite,
-        k_hop,
-        copy,
-        noisy,
-        fuzzy,
-        needle,
-        counting,
-        state_tracking,
+        pairs, multi_key, multi_value, overwrite, k_hop, copy, noisy, fuzzy, needle, counting, state_tracking,
     )
-}
+}  # fmt: skip
