@@ -8,7 +8,9 @@ a time, and keeps its result in its cache.
 """
 
 import json
+import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -42,6 +44,7 @@ ARGUMENTS = {
 _BATCH, _LENGTH, _HEADS = 256, 256, 2
 _WAIT = 10.0  # seconds between two signs of life of a process that waits for its turn
 _IGNORED = {"B", "H", "HV"}  # keys of Triton's tuning that leave the best tiles as they are
+_SIZES = re.compile(r"\b(K|V|BK|BV|S|D)=(\d+)")  # keys that grow with a head
 _FILES = Path(__file__).parent / "tiles"
 
 
@@ -89,7 +92,7 @@ def _patient(lock: FileLock) -> Iterator[None]:
 
 
 class _Tiles(dict[tuple[Any, ...], Any]):
-    """What a tuner of Triton remembers, with the shipped choices behind it."""
+    """What a tuner of Triton remembers, with the shipped choices behind it: for other sizes those of the nearest."""
 
     def __init__(self, tuner: Any, chosen: dict[str, list[Any]]) -> None:
         super().__init__(tuner.cache)
@@ -97,11 +100,22 @@ class _Tiles(dict[tuple[Any, ...], Any]):
 
     def __contains__(self, key: object) -> bool:
         if not super().__contains__(key):
-            wanted = self.chosen.get(_name(self.tuner, key))  # type: ignore[arg-type]
+            wanted = _nearest(self.chosen, _name(self.tuner, key))  # type: ignore[arg-type]
             for config in self.tuner.configs:
                 if _tile(config) == wanted:
                     self[key] = config  # type: ignore[index]
         return super().__contains__(key)
+
+
+def _nearest(chosen: dict[str, list[Any]], name: str) -> list[Any] | None:
+    """The tile for the sizes in `name`, or for those least far from them by their logarithm, all else being equal."""
+
+    def distance(other: str) -> float:
+        sizes = zip(_SIZES.findall(name), _SIZES.findall(other), strict=True)
+        return sum(abs(math.log2(int(wanted) / int(known))) for (_, wanted), (_, known) in sizes)
+
+    alike = [other for other in chosen if _SIZES.sub("", other) == _SIZES.sub("", name)]
+    return chosen[min(alike, key=distance)] if alike else None
 
 
 def _name(tuner: Any, key: tuple[Any, ...]) -> str:
