@@ -8,7 +8,7 @@ from proxies.ops.kernels import KERNELS, choose
 from tests.gpu.proxy import GPU
 from tests.proxies.test_ops import OPS, Op, draw
 
-SHAPES = [(4, 256, 2, 64), (2, 200, 2, 64)]
+SHAPES = [(4, 256, 2, 64), (2, 200, 2, 64), (4, 256, 4, 16), (2, 256, 2, 48)]  # no tiles are shipped for 16 and 48
 
 
 def outputs(op: Op, inputs: dict[str, Tensor], reference: bool) -> list[Tensor]:
