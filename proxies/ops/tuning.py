@@ -94,13 +94,16 @@ def _patient(lock: FileLock) -> Iterator[None]:
 class _Tiles(dict[tuple[Any, ...], Any]):
     """What a tuner of Triton remembers, with the shipped choices behind it: for other sizes those of the nearest."""
 
+    exact = False  # whether other sizes are left to Triton, as while choices are made
+
     def __init__(self, tuner: Any, chosen: dict[str, list[Any]]) -> None:
         super().__init__(tuner.cache)
         self.tuner, self.chosen = tuner, chosen
 
     def __contains__(self, key: object) -> bool:
         if not super().__contains__(key):
-            wanted = _nearest(self.chosen, _name(self.tuner, key))  # type: ignore[arg-type]
+            name = _name(self.tuner, key)  # type: ignore[arg-type]
+            wanted = self.chosen.get(name) if self.exact else _nearest(self.chosen, name)
             for config in self.tuner.configs:
                 if _tile(config) == wanted:
                     self[key] = config  # type: ignore[index]
@@ -158,11 +161,12 @@ def _shapes(op: str) -> list[dict[str, tuple[int, ...]]]:
 
 def _exercise(op: str, index: int) -> None:
     """An op forward and backward at one of its sizes, so that its kernels are tuned."""
-    from proxies.ops.kernels import choose
+    from proxies.ops import kernels
 
+    kernels.tuning._Tiles.exact = True  # theirs: this module may be running as a second copy, __main__
     device = torch.device("cuda")
-    kernel = choose(op, device).kernel
-    assert kernel is not None, choose(op, device).reason
+    kernel = kernels.choose(op, device).kernel
+    assert kernel is not None, kernels.choose(op, device).reason
     inputs: dict[str, Tensor] = {}
     for name, shape in _shapes(op)[index].items():
         x = torch.rand(shape, device=device)
